@@ -1,14 +1,14 @@
 /**
- * What a build costs beside what its runner takes: from the request to `ready`, stage by stage, and from there to
- * sleep; then a resume and a snapshot by the builds' face.
+ * The time of a build without its runner: from the request to `ready`, stage by stage, and from there to the pause; then
+ * a resume and a snapshot through the builds API.
  *
  *   npm run bench:builds [process|gvisor]
  *
- * The starter copies files, so its own time is next to nothing. The unit beside it is a bare sandbox of the same
- * server: created, one command run in it, paused, resumed, killed.
+ * The starter only copies files, so its own time is negligible. The unit is a bare sandbox of the same server: created,
+ * one command run in it, paused, resumed, killed.
  */
 import type { BuildState } from '@torpor/sdk';
-import { follow, untilAsleep } from '../tests/builds/whole-build.ts';
+import { follow, untilPaused } from '../tests/builds/whole-build.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { row, time } from './measure.ts';
 
@@ -43,7 +43,7 @@ try {
       before = { status, at };
     }
     const ready = performance.now();
-    await untilAsleep(server, job_id);
+    await untilPaused(server, job_id);
     toReady.push(ready - begun);
     toSleep.push(performance.now() - ready);
   }
@@ -59,7 +59,7 @@ try {
     ['unit: one bare sandbox', unit.p50],
     ['queued to ready', median(toReady)],
     ...[...stages].map(([stage, times]) => [`  ${stage}`, median(times)] as const),
-    ['ready to asleep', median(toSleep)],
+    ['ready to paused', median(toSleep)],
     ['without a sandbox (none)', simulated.p50],
     ['resume', resume.p50],
     ['snapshot', snapshot.p50],

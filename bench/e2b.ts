@@ -1,5 +1,5 @@
 /**
- * What a program feels that was written for E2B: its own package, against Torpor with sandboxes in gVisor.
+ * Times of a program that uses the `e2b` package with Torpor and gVisor sandboxes.
  *
  *   npm run bench:e2b            as root; a few minutes
  *   npm run bench:e2b -- quick   fewer rounds
@@ -22,7 +22,7 @@ const before = load();
 try {
   const options = { ...optionsOf(world), timeoutMs: 3_600_000 };
   const made: Sandbox[] = [];
-  // The first is slower than all others, and nobody's usual case.
+  // The first sandbox is slower than all others and is not measured.
   await (await Sandbox.create(options)).kill();
   await measure('create → first command', async () => {
     const sandbox = await Sandbox.create(options);

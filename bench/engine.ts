@@ -1,12 +1,11 @@
 /**
- * The engine by itself: what each operation costs when the runtime costs nothing, on both databases, and
- * how that grows with the number of sandboxes in the tables.
+ * The engine alone: the time of each operation with a runtime that takes no time, on both databases, and how it grows
+ * with the number of sandboxes in the tables.
  *
  *   npm run bench:engine             100, 10,000 and 100,000 sandboxes
  *   npm run bench:engine -- 100 5000 other numbers
  *
- * The unit beside it is one durable transaction of three statements on the same database in the same
- * run: what a machine's disk costs whoever asks it to be sure.
+ * The unit is one durable transaction of three statements on the same database in the same run.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

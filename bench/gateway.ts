@@ -15,10 +15,10 @@ import { findRunsc } from '../packages/runtime-gvisor/src/runsc/find-runsc.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
 import { crowdMemory } from '../tests/gateway/crowd.ts';
 import { guestService } from '../tests/wake/guest-app.ts';
-import { download, echo, small } from './gateway/load.ts';
+import { download, echo, smallRequests } from './gateway/load.ts';
 import { startNginx } from './gateway/nginx.ts';
+import type { Target } from './gateway/target.ts';
 import { wakes } from './gateway/wakes.ts';
-import type { Way } from './gateway/way.ts';
 import { row } from './measure.ts';
 
 const quick = process.argv.includes('quick');
@@ -36,7 +36,7 @@ try {
   const env = runtime === 'gvisor' ? { LISTEN: '0.0.0.0' } : {};
   const services = [guestService({ env })];
   const { id } = await server.torpor.sandboxes.create({ services, idleSeconds: 86_400 });
-  const gateway: Way = {
+  const gateway: Target = {
     name: 'gateway',
     address: '127.0.0.1',
     port: Number(new URL(server.url).port),
@@ -44,15 +44,15 @@ try {
   };
   const where = await (await server.torpor.sandboxes.fetch(id, 3000, '/where/')).text();
   const [address = '', port] = where.replace('::ffff:', '').split(' ');
-  const direct: Way = { name: 'direct', address, port: Number(port), host: address };
+  const direct: Target = { name: 'direct', address, port: Number(port), host: address };
   const nginx = await startNginx(direct);
   if (nginx === undefined) console.log('nginx is not installed, so it is left out.');
   else stops.unshift(nginx.stop);
-  const ways = [direct, gateway, ...(nginx === undefined ? [] : [nginx.way])];
+  const ways = [direct, gateway, ...(nginx === undefined ? [] : [nginx.target])];
 
   const times = ['req/s', 'p50 ms', 'p99 ms'];
-  await table('small answers, 1 connection', times, ways, (way) => small(way, 1, SECONDS));
-  await table('small answers, 32 connections', times, ways, (way) => small(way, 32, SECONDS));
+  await table('small answers, 1 connection', times, ways, (way) => smallRequests(way, 1, SECONDS));
+  await table('small answers, 32 connections', times, ways, (way) => smallRequests(way, 32, SECONDS));
   await table('a download of 100 MB', ['MB/s', 'first byte ms'], ways, download);
   await table('WebSocket echo', ['msg/s', 'p50 ms', 'p99 ms'], ways, (way) => echo(way, MESSAGES));
   await wakes(server, id, gateway, WAKES);
@@ -81,8 +81,8 @@ function load(): string {
 async function table(
   title: string,
   columns: string[],
-  ways: readonly Way[],
-  measure: (way: Way) => Promise<number[]>,
+  ways: readonly Target[],
+  measure: (way: Target) => Promise<number[]>,
 ): Promise<void> {
   console.log(`\n${row([title, ...columns])}`);
   // Twice, and the second counts: the first is for caches and compilers to get warm.

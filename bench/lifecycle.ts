@@ -180,8 +180,8 @@ async function creates([usual, plain]: readonly [Torpor, Torpor]): Promise<void>
   console.log('\nan empty sandbox');
   console.log(row(['', 'p50 ms', 'p95 ms']));
   for (const [how, { sandboxes }] of [
-    ['container made ahead', usual],
-    ['none made ahead', plain],
+    ['pre-created container', usual],
+    ['no pre-created container', plain],
   ] as const) {
     const times: number[] = [];
     for (let i = 0; i < ROUNDS; i++) {
@@ -313,8 +313,8 @@ try {
     const contenders = [
       bare,
       whole,
-      await cycles(torpor, megabytes, 'container made ahead'),
-      await cycles(plain.torpor, megabytes, 'none made ahead'),
+      await cycles(torpor, megabytes, 'pre-created container'),
+      await cycles(plain.torpor, megabytes, 'no pre-created container'),
     ];
     await inTurns(contenders);
     for (const contender of contenders) await contender.end();

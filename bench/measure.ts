@@ -1,4 +1,4 @@
-/** Taking times and saying them: medians and tails, because a mean hides what people feel. */
+/** Measures times and prints medians and 95th percentiles, because a mean hides slow requests. */
 
 export interface Times {
   readonly count: number;
@@ -7,7 +7,7 @@ export interface Times {
   readonly p95: number;
 }
 
-/** Runs `work` count times, one after the other, and keeps how long each took in milliseconds. */
+/** Runs `work` count times in sequence and measures each run in milliseconds. */
 export async function time(count: number, work: (i: number) => Promise<unknown>): Promise<Times> {
   const times: number[] = [];
   const began = performance.now();

@@ -1,11 +1,11 @@
 /**
- * The process runtime through the real server: create, exec, pause, resume, snapshot and fork of a
- * sandbox with 10 and with 10,000 files.
+ * The process runtime in a real server: create, exec, pause, resume, snapshot and fork of a sandbox with 10 and with
+ * 10,000 files.
  *
  *   npm run bench:process
  *
- * The unit beside it is `cp -a` of the same tree and a `sync` of it, in the same run: what copying those
- * files durably costs anybody on this machine.
+ * The unit is `cp -a` and `sync` of the same tree in the same run: the time of copying those files durably on this
+ * machine.
  */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';

@@ -1,6 +1,6 @@
 /**
- * An agent whose sandbox sleeps while it thinks, and whose mistakes are undone: every sleep seals a
- * checkpoint, and a checkpoint is a way back.
+ * An AI agent whose sandbox is paused while the model thinks. Every pause makes a checkpoint, and a rollback to it
+ * undoes a mistake.
  */
 import { Sandbox } from '@torpor/sdk';
 
@@ -9,10 +9,10 @@ type Action =
   | { readonly do: 'run'; readonly command: string }
   | { readonly do: 'finish'; readonly answer: string };
 
-/** Put your own model here: it reads what happened so far, and says what to do next. */
+/** Put your own model here: it reads the transcript and returns the next action. */
 type Model = (transcript: readonly string[]) => Promise<Action>;
 
-/** This one has learnt its part by heart, mistakes included. */
+/** A model that plays fixed actions, including a mistake. */
 function scripted(...actions: Action[]): Model {
   return async () => actions.shift() ?? { do: 'finish', answer: 'I have nothing more to say.' };
 }
@@ -54,7 +54,7 @@ try {
       break;
     }
     note(await perform(action));
-    // The tests are not the agent's to touch. Without them, whatever it did just now is taken back.
+    // The agent must not remove the tests. If they are gone, its last action is undone.
     if ((await sandbox.exec('test -e test.sh')).exitCode !== 0) {
       await sandbox.rollback(checkpoint);
       note('took that back');

@@ -14,7 +14,7 @@ afterAll(() => server?.dispose());
 
 const ran = new Set<string>();
 
-/** Runs it as its reader would, and gives what it prints. */
+/** Runs an example as a user would, and returns its output. */
 async function run(example: string): Promise<string[]> {
   ran.add(example);
   const child = spawn(process.execPath, [join(import.meta.dirname, example)], {
@@ -27,7 +27,7 @@ async function run(example: string): Promise<string[]> {
 }
 
 describe('the example', { timeout: 120_000 }, () => {
-  it('of a preview that sleeps and wakes', async () => {
+  it('of a preview that is paused and resumed', async () => {
     const tenVisits = Array.from({ length: 10 }, (_, index) => `visit ${index + 3}`);
     expect(await run('sleepy-preview.ts')).toEqual([
       'awake: visit 1',

@@ -1,4 +1,4 @@
-/** Ten futures of one database, tried at once. Each fork has files of its own; the original stays as it was. */
+/** Tries ten changes to one database at once. Each fork has its own copy of the files; the original stays unchanged. */
 import { Sandbox } from '@torpor/sdk';
 
 const ACCOUNTS = 'ada,1000\ngrace,2000\nedsger,3000\n';

@@ -1,7 +1,7 @@
-/** A web server that sleeps, and wakes for its visitors: none of them has to know. */
+/** A web server that is paused when idle and resumes on the next request. */
 import { Sandbox } from '@torpor/sdk';
 
-/** Counts its visitors in a file, because files are what every runtime brings back. */
+/** Counts its requests in a file, because every runtime keeps files over a pause. */
 const SERVER = `
   const { appendFileSync, statSync } = require("node:fs");
   require("node:http")
@@ -29,7 +29,7 @@ try {
   const { checkpoint } = await sandbox.pause();
   console.log(`asleep, sealed in ${checkpoint.id}`);
 
-  // Nothing wakes it but the visit itself, and the visitor only waits a little longer.
+  // The request itself resumes the sandbox; it only takes a little longer.
   console.log(`woken by a visitor: ${await visit()}`);
 
   await sandbox.pause();

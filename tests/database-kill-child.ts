@@ -29,7 +29,7 @@ async function writeForEver(writer: number): Promise<never> {
         await new Promise(setImmediate);
       }
     });
-    // Synchronously: an acknowledgement that waits in this process would die with it.
+    // Written synchronously: an acknowledgement that is buffered in this process would be lost with it.
     writeSync(1, `${batch}\n`);
   }
 }

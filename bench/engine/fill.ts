@@ -1,9 +1,9 @@
-/** Puts many sandboxes into the tables, each with its event and its operation, by the same constraints as ever. */
+/** Inserts many sandboxes into the tables, each with its events and its operation, under the usual constraints. */
 import { type Database, randomIds } from '@torpor/engine';
 
 const PER_TRANSACTION = 2_000;
 
-/** Sandboxes that were created and sleep or wait; they belong to another organisation than the one measured. */
+/** Inserts sandboxes of another organisation than the measured one. */
 export async function fill(db: Database, count: number): Promise<void> {
   const [template] = await db.query<{ checkpoint_id: string }>('SELECT checkpoint_id FROM templates LIMIT 1');
   for (let done = 0; done < count; done += PER_TRANSACTION) {

@@ -1,4 +1,4 @@
-/** Clients that ask as fast as they are answered. */
+/** Load generators: each client sends its next request as soon as it has the previous answer. */
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { Agent } from 'node:http';
@@ -6,20 +6,22 @@ import { promisify } from 'node:util';
 import { ask, open } from '@torpor/gateway/testing';
 import { WebSocket } from 'ws';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
-import type { Way } from './way.ts';
+import type { Target } from './target.ts';
 
 const run = promisify(execFile);
 const MEGABYTES = 100;
 
-/** Requests per second, and the median and the tail of their times. */
-export async function small(way: Way, connections: number, seconds: number): Promise<number[]> {
+/** Requests per second, and their median and 99th percentile. */
+export async function smallRequests(target: Target, connections: number, seconds: number): Promise<number[]> {
   const wrk = commandOnPath('wrk');
-  return wrk === undefined ? byOurselves(way, connections, seconds) : byWrk(wrk, way, connections, seconds);
+  return wrk === undefined
+    ? withNodeClient(target, connections, seconds)
+    : withWrk(wrk, target, connections, seconds);
 }
 
-async function byWrk(
+async function withWrk(
   wrk: string,
-  { address, port, host }: Way,
+  { address, port, host }: Target,
   connections: number,
   seconds: number,
 ): Promise<number[]> {
@@ -37,27 +39,27 @@ function inMs(found: RegExpExecArray | null): number {
   return Number(found?.[1] ?? 0) * unit;
 }
 
-async function byOurselves(
-  { address, port, host }: Way,
+async function withNodeClient(
+  { address, port, host }: Target,
   connections: number,
   seconds: number,
 ): Promise<number[]> {
   const agent = new Agent({ keepAlive: true, maxSockets: connections });
   const times: number[] = [];
   const until = performance.now() + seconds * 1_000;
-  const hand = async () => {
+  const client = async () => {
     while (performance.now() < until) {
       const began = performance.now();
       await ask(port, host, { path: '/x/small', agent, address });
       times.push(performance.now() - began);
     }
   };
-  await Promise.all(Array.from({ length: connections }, hand));
+  await Promise.all(Array.from({ length: connections }, client));
   agent.destroy();
   return [times.length / seconds, ...ranks(times)];
 }
 
-export async function download({ address, port, host }: Way): Promise<number[]> {
+export async function download({ address, port, host }: Target): Promise<number[]> {
   const rates: number[] = [];
   const firsts: number[] = [];
   for (let i = 0; i < 3; i++) {
@@ -71,7 +73,7 @@ export async function download({ address, port, host }: Way): Promise<number[]> 
   return [Math.max(...rates), Math.min(...firsts)];
 }
 
-export async function echo({ address, port, host }: Way, messages: number): Promise<number[]> {
+export async function echo({ address, port, host }: Target, messages: number): Promise<number[]> {
   const socket = new WebSocket(`ws://${address}:${port}/`, { headers: { host }, perMessageDeflate: false });
   await once(socket, 'open');
   const times: number[] = [];

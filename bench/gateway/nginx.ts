@@ -1,4 +1,4 @@
-/** nginx in the place of the gateway, as one would set it up by hand: kept connections, WebSockets passed on. */
+/** nginx in place of the gateway, in a usual configuration: keep-alive connections and WebSockets. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -7,11 +7,11 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { commandOnPath } from '../../scripts/setup/command-on-path.mjs';
 import { canConnect, freePort } from './ports.ts';
-import type { Way } from './way.ts';
+import type { Target } from './target.ts';
 
 export async function startNginx(
-  app: Way,
-): Promise<{ readonly way: Way; stop(): Promise<void> } | undefined> {
+  app: Target,
+): Promise<{ readonly target: Target; stop(): Promise<void> } | undefined> {
   const program = commandOnPath('nginx', `${process.env['PATH']}:/usr/sbin`);
   if (program === undefined) return undefined;
   const directory = await mkdtemp(join(tmpdir(), 'torpor-nginx-'));
@@ -23,7 +23,7 @@ export async function startNginx(
   });
   while (!(await canConnect(port))) await delay(50);
   return {
-    way: { name: 'nginx', address: '127.0.0.1', port, host: '127.0.0.1' },
+    target: { name: 'nginx', address: '127.0.0.1', port, host: '127.0.0.1' },
     stop: async () => {
       child.kill('SIGTERM');
       await once(child, 'exit');
@@ -33,7 +33,7 @@ export async function startNginx(
 }
 
 /** One worker, because the gateway has one thread too. */
-function configOf(directory: string, port: number, app: Way): string {
+function configOf(directory: string, port: number, app: Target): string {
   return `
     worker_processes 1;
     daemon off;

@@ -1,4 +1,4 @@
-/** Ports of this machine. */
+/** Finds free ports and checks open ones. */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 

@@ -1,22 +1,22 @@
-/** How long a visitor waits for a sandbox that sleeps, beside a resume by the API. */
+/** How long a client waits for a paused sandbox, compared with a resume through the API. */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { SandboxId } from '@torpor/protocol';
 import type { TorporProcess } from '../../tests/crash/torpor-process.ts';
 import { row } from '../measure.ts';
-import type { Way } from './way.ts';
+import type { Target } from './target.ts';
 
-/** Right after a pause the old container is still being cleaned up; both are to wake in the same quiet. */
+/** Right after a pause the old container is still being removed. Both measurements wait until that is done. */
 const SETTLE_MS = 300;
 
-/** In turns, so that whatever else the machine does hits both alike. */
+/** Alternates, so that other load of the machine affects both measurements alike. */
 export async function wakes(
   { torpor }: TorporProcess,
   id: SandboxId,
-  gateway: Way,
+  gateway: Target,
   rounds: number,
 ): Promise<void> {
-  const times = { 'bare resume': [] as number[], 'first byte to a visitor': [] as number[] };
+  const times = { 'bare resume': [] as number[], 'first byte to a client': [] as number[] };
   const timed = async (name: keyof typeof times, wake: () => Promise<unknown>) => {
     await torpor.sandboxes.pause(id);
     await delay(SETTLE_MS);
@@ -26,16 +26,16 @@ export async function wakes(
   };
   for (let i = 0; i < rounds; i++) {
     await timed('bare resume', () => torpor.sandboxes.resume(id));
-    await timed('first byte to a visitor', () => firstByte(gateway));
+    await timed('first byte to a client', () => firstByte(gateway));
   }
-  console.log(`\n${row(['a sandbox that sleeps', 'p50 ms', '× resume'])}`);
+  console.log(`\n${row(['a paused sandbox', 'p50 ms', '× resume'])}`);
   const median = (of: number[]) => of.toSorted((a, b) => a - b)[Math.floor(of.length / 2)] ?? 0;
   const unit = median(times['bare resume']);
   for (const [name, of] of Object.entries(times)) console.log(row([name, median(of), median(of) / unit]));
 }
 
 /** From the first byte sent to the first byte received. */
-function firstByte({ address, port, host }: Way): Promise<void> {
+function firstByte({ address, port, host }: Target): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: address });
     socket.once('error', reject);

@@ -5,9 +5,9 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { findChromium, openBrowser } from '../browser/chromium.ts';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
-import { ALL, follow, GOALS, sandboxOf, treeDigest, untilAsleep, visit } from './whole-build.ts';
+import { ALL, follow, GOALS, requestPreview, sandboxOf, treeDigest, untilPaused } from './whole-build.ts';
 
-/** `process` where gVisor cannot run. */
+/** The process runtime where gVisor cannot run. */
 const runtime = process.env['TORPOR_RUNTIME'] === 'process' ? 'process' : 'gvisor';
 const chromium = findChromium();
 const PATIENCE = 600_000;
@@ -28,12 +28,12 @@ describe(`whole builds on ${runtime}`, { timeout: PATIENCE }, () => {
   }, PATIENCE);
 
   it.each(Object.entries(GOALS))(
-    '%s: built, asleep, opened, resumed, snapshot, edited (R1, R7, R24, R27, R41, R43, R47)',
+    '%s: built, paused, opened, resumed, snapshot, edited (R1, R7, R24, R27, R41, R43, R47)',
     async (starter, goal) => {
       const { builds, sandboxes } = server.torpor;
       const { job_id } = await builds.start({ project_id: starter, goal });
       expect(await follow(server, job_id)).toEqual(ALL);
-      const status = await untilAsleep(server, job_id);
+      const status = await untilPaused(server, job_id);
       const id = sandboxOf(status);
       const url = status.preview_url ?? '';
       expect((await sandboxes.get(id)).state).toBe('paused');
@@ -46,7 +46,7 @@ describe(`whole builds on ${runtime}`, { timeout: PATIENCE }, () => {
           await page.getByText('live', { exact: true }).waitFor({ timeout: 30_000 });
         await page.close();
       }
-      expect((await visit(server, url)).status).toBe(200);
+      expect((await requestPreview(server, url)).status).toBe(200);
       expect(await builds.resume(job_id)).toEqual({ preview_url: url, sandbox_id: id });
       for (let i = 0; i < 10; i++) {
         expect(await builds.snapshot(job_id)).toMatchObject({ job_id, paused: true });
@@ -66,7 +66,7 @@ describe(`whole builds on ${runtime}`, { timeout: PATIENCE }, () => {
         expect((await builds.status(job_id)).sandbox_expires_at).toBeNull();
         await builds.resume(job_id);
         expect(await treeDigest(server, id)).toBe(before);
-        expect((await visit(server, url)).status).toBe(200);
+        expect((await requestPreview(server, url)).status).toBe(200);
       }
     },
   );
@@ -74,15 +74,15 @@ describe(`whole builds on ${runtime}`, { timeout: PATIENCE }, () => {
 
 const QUIET = { TORPOR_LOG_LEVEL: 'error' };
 
-/** Fails in checks, when there are sandboxes to leave behind. */
+/** Fails in checks, when the build has sandboxes. */
 const BROKEN = {
   TORPOR_RUNNER_PLACE: 'host',
   TORPOR_RUNNER_COMMAND: `printf '{"scripts":{"start":"exit 3"}}' > package.json`,
 };
 
-/** What must hold when the next server has done its work: no sandbox but the preview's, and free slots. */
+/** Checks the state after the next server has finished: no sandbox but the preview, and free slots. */
 async function nothingIsLeft(server: TorporProcess, id: JobId): Promise<BuildStatus> {
-  const status = await untilAsleep(server, id);
+  const status = await untilPaused(server, id);
   const left = async () => {
     const ids: string[] = [];
     for await (const one of server.torpor.sandboxes.list()) {
@@ -90,10 +90,11 @@ async function nothingIsLeft(server: TorporProcess, id: JobId): Promise<BuildSta
     }
     return ids;
   };
-  // Those of a build that failed are looked for in rounds.
+  // The sandboxes of a failed build are killed in rounds.
   const expected = status.sandbox_id === null ? [] : [status.sandbox_id];
   await expect.poll(left, { timeout: 60_000, interval: 500 }).toEqual(expected);
-  if (status.status === 'ready') expect((await visit(server, status.preview_url ?? '')).status).toBe(200);
+  if (status.status === 'ready')
+    expect((await requestPreview(server, status.preview_url ?? '')).status).toBe(200);
   const next = await server.torpor.builds.start({ project_id: 'p', goal: GOALS.api });
   expect((await follow(server, next.job_id)).at(-1)).toBe('ready');
   return status;
@@ -122,14 +123,14 @@ describe(`a server that is killed during a build on ${runtime} (R18, R20)`, { ti
     (await torpor.builds.start({ project_id: 'p', goal: GOALS.page, ...more })).job_id;
 
   const ways = BUILD_POINTS.slice(0, BUILD_POINTS.indexOf('failing'));
-  it.each(ways)('at "%s": it is taken up and becomes ready', (point) =>
+  it.each(ways)('at "%s": the build is continued and becomes ready', (point) =>
     onceDead(dieAt(point), start, async (next, id) => {
       expect((await follow(next, id)).at(-1)).toBe('ready');
       expect((await nothingIsLeft(next, id)).status).toBe('ready');
     }),
   );
 
-  it.each(['failing', 'failed'])('at "%s": it has failed, once', (point) =>
+  it.each(['failing', 'failed'])('at "%s": the build fails once', (point) =>
     onceDead(
       { ...BROKEN, ...dieAt(point) },
       (server) => start(server, { runner: 'command' }),
@@ -141,7 +142,7 @@ describe(`a server that is killed during a build on ${runtime} (R18, R20)`, { ti
     ),
   );
 
-  it('right after a cancel: it has failed, and nothing goes on', () =>
+  it('right after a cancel: the build has failed, and nothing continues', () =>
     onceDead(
       dieAt('cancelled'),
       async (server) => {

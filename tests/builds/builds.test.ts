@@ -2,7 +2,7 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
-import { ALL, follow, GOALS, sandboxOf, treeDigest, untilAsleep, visit } from './whole-build.ts';
+import { ALL, follow, GOALS, requestPreview, sandboxOf, treeDigest, untilPaused } from './whole-build.ts';
 
 describe('a whole build', { timeout: 120_000 }, () => {
   let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
@@ -21,32 +21,32 @@ describe('a whole build', { timeout: 120_000 }, () => {
     await dataDir?.remove();
   });
 
-  it('goes from a goal to a preview that sleeps, wakes for a visitor, and can be iterated (R1, R7, R24, R27)', async () => {
+  it('leads from a goal to a paused preview that a request resumes and that can be iterated (R1, R7, R24, R27)', async () => {
     const { builds, sandboxes } = server.torpor;
     const started = await builds.start({ project_id: 'notes', goal: GOALS.api });
     expect(await follow(server, started.job_id)).toEqual(ALL);
-    const asleep = await untilAsleep(server, started.job_id);
-    const url = asleep.preview_url ?? '';
-    expect((await sandboxes.get(sandboxOf(asleep))).state).toBe('paused');
-    const added = await visit(server, url, '/notes', { method: 'POST', body: { text: 'remember' } });
+    const paused = await untilPaused(server, started.job_id);
+    const url = paused.preview_url ?? '';
+    expect((await sandboxes.get(sandboxOf(paused))).state).toBe('paused');
+    const added = await requestPreview(server, url, '/notes', { method: 'POST', body: { text: 'remember' } });
     expect(added).toMatchObject({ status: 201 });
-    expect(await builds.resume(started.job_id)).toEqual({ preview_url: url, sandbox_id: asleep.sandbox_id });
+    expect(await builds.resume(started.job_id)).toEqual({ preview_url: url, sandbox_id: paused.sandbox_id });
 
     const second = await builds.start({ project_id: 'notes', goal: 'more', previous_job_id: started.job_id });
     expect((await follow(server, second.job_id)).at(-1)).toBe('ready');
-    const next = await untilAsleep(server, second.job_id);
+    const next = await untilPaused(server, second.job_id);
     expect(next.build_version).toBe('build_v0_2');
-    // The files that the first one wrote while it ran came along; the two go their own ways from here.
-    expect((await visit(server, next.preview_url ?? '', '/notes')).text).toContain('remember');
-    await visit(server, next.preview_url ?? '', '/notes/1', { method: 'DELETE' });
-    expect((await visit(server, url, '/notes')).text).toContain('remember');
+    // The fork has the files that the first build wrote while it ran; from here on the two are independent.
+    expect((await requestPreview(server, next.preview_url ?? '', '/notes')).text).toContain('remember');
+    await requestPreview(server, next.preview_url ?? '', '/notes/1', { method: 'DELETE' });
+    expect((await requestPreview(server, url, '/notes')).text).toContain('remember');
   });
 
-  it('keeps its files over three sleeps with changes in between (R45, R47)', async () => {
+  it('keeps its files over three pauses with changes in between (R45, R47)', async () => {
     const { builds, sandboxes } = server.torpor;
     const { job_id } = await builds.start({ project_id: 'edits', goal: GOALS.page });
     await follow(server, job_id);
-    const id = sandboxOf(await untilAsleep(server, job_id));
+    const id = sandboxOf(await untilPaused(server, job_id));
     for (let cycle = 1; cycle <= 3; cycle++) {
       await builds.resume(job_id);
       await sandboxes.exec(id, `mkdir -p project/edits && echo ${cycle} > project/edits/${cycle}`);
@@ -62,8 +62,8 @@ describe('a whole build', { timeout: 120_000 }, () => {
     const { builds, sandboxes } = server.torpor;
     const { job_id } = await builds.start({ project_id: 'damaged', goal: GOALS.page });
     await follow(server, job_id);
-    const asleep = await untilAsleep(server, job_id);
-    const { checkpointId } = await sandboxes.get(sandboxOf(asleep));
+    const paused = await untilPaused(server, job_id);
+    const { checkpointId } = await sandboxes.get(sandboxOf(paused));
     const kept = join(dataDir.path, 'checkpoints');
     const places = (await readdir(kept, { recursive: true })).filter((path) =>
       path.endsWith(String(checkpointId)),
@@ -90,13 +90,13 @@ describe('a whole build', { timeout: 120_000 }, () => {
     expect((await builds.status(again.job_id)).build_version).toBe('build_v0_2');
   });
 
-  it('runs any program as a runner, in a sandbox that is gone afterwards (R5, R6)', async () => {
+  it('runs any program as a runner, in a sandbox that is killed afterwards (R5, R6)', async () => {
     const { builds, sandboxes } = server.torpor;
     const { job_id } = await builds.start({ project_id: 'any', goal: 'hello otters', runner: 'command' });
     const last = (await follow(server, job_id)).at(-1);
     expect(last, JSON.stringify(await builds.status(job_id))).toBe('ready');
-    const status = await untilAsleep(server, job_id);
-    expect((await visit(server, status.preview_url ?? '')).text).toBe('hello otters');
+    const status = await untilPaused(server, job_id);
+    expect((await requestPreview(server, status.preview_url ?? '')).text).toBe('hello otters');
     const left: string[] = [];
     for await (const one of sandboxes.list({ metadata: { 'torpor.build': job_id } })) {
       if (one.state !== 'killed') left.push(one.id);

@@ -7,18 +7,18 @@ import { type BuildEvent, type JobId, Torpor } from '@torpor/sdk';
 import { openLog, type RunningServer, readConfig, startServer } from '@torpor/server';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { killSandboxes, makeDataDir } from '../crash/torpor-process.ts';
-import { ALL, GOALS, sandboxOf, visit } from './whole-build.ts';
+import { ALL, GOALS, requestPreview, sandboxOf } from './whole-build.ts';
 
 const API_KEY = 'c0ffee42'.repeat(8);
 
-/** Says hello, and ends when it is asked to. */
+/** Answers "hello", and exits on /exit. */
 const APP = `require("http").createServer((request, answer) => {
   if (request.url === "/exit") process.exit(1);
   answer.end("hello");
 }).listen(process.env.PORT);`;
 const RUNNER = `printf '{"scripts":{"start":"node s.js"}}' > package.json && printf '%s' '${APP}' > s.js`;
 
-/** The process runtime, which says that it can do less. */
+/** The process runtime with reduced capabilities. */
 function limited(runtime: Runtime, limits: Partial<Capabilities>): Runtime {
   return new Proxy(runtime, {
     get: (target, name) => {
@@ -29,7 +29,7 @@ function limited(runtime: Runtime, limits: Partial<Capabilities>): Runtime {
   });
 }
 
-/** Without a pause the application listens on the very port that it was given. */
+/** Without a pause, the application must listen on the port of the build itself. */
 async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -61,7 +61,7 @@ async function startLimited(limits: Partial<Capabilities>) {
   return { url: server.url, torpor, end };
 }
 
-describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, () => {
+describe('builds on a runtime with fewer capabilities', { timeout: 120_000 }, () => {
   let server: Awaited<ReturnType<typeof startLimited>>;
   const eventsOf = async (id: JobId) => {
     const events: BuildEvent[] = [];
@@ -79,7 +79,7 @@ describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, 
     }, 120_000);
     afterAll(() => server?.end(), 60_000);
 
-    it('become ready and run until their time is over; then only a rebuild helps (R26, R34, R41, R48, R49)', async () => {
+    it('become ready and run until their lifetime ends; then only a rebuild helps (R26, R34, R41, R48, R49)', async () => {
       const { builds, sandboxes } = server.torpor;
       const port = await freePort();
       const { job_id } = await builds.start({ project_id: 'site', goal: 'g', port, runner: 'command' });
@@ -96,11 +96,11 @@ describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, 
         sandbox_expires_at: expect.any(String),
       });
       const url = status.preview_url ?? '';
-      expect((await visit(server, url)).text).toBe('hello');
+      expect((await requestPreview(server, url)).text).toBe('hello');
       expect(await builds.snapshot(job_id)).toMatchObject({ paused: true, snapshot: { outcome: 'failed' } });
       expect(await builds.status(job_id)).toMatchObject({ sandbox_paused: false, status: 'ready' });
 
-      // What runs is connected to; a dev server that has ended is started again (R27, R28, R45).
+      // A resume connects to the running sandbox and restarts a dev server that has ended (R27, R28, R45).
       const id = sandboxOf(status);
       expect(await builds.resume(job_id)).toEqual({ preview_url: url, sandbox_id: id });
       const ask = (path: string) =>
@@ -108,7 +108,7 @@ describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, 
       expect((await ask('/exit')).exitCode).toBe(7);
       expect((await ask('/')).exitCode).toBe(7);
       expect(await builds.resume(job_id)).toEqual({ preview_url: url, sandbox_id: id });
-      expect((await visit(server, url)).text).toBe('hello');
+      expect((await requestPreview(server, url)).text).toBe('hello');
 
       await sandboxes.kill(id);
       expect(await builds.status(job_id)).toMatchObject({ sandbox_state: 'expired', expired: true });
@@ -120,7 +120,7 @@ describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, 
       expect(statesOf(await eventsOf(again.job_id)).at(-1)).toBe('ready');
       const rebuilt = await builds.status(again.job_id);
       expect(rebuilt.build_version).toBe('build_v0_2');
-      expect((await visit(server, rebuilt.preview_url ?? '')).text).toBe('hello');
+      expect((await requestPreview(server, rebuilt.preview_url ?? '')).text).toBe('hello');
     });
   });
 
@@ -130,7 +130,7 @@ describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, 
     }, 120_000);
     afterAll(() => server?.end(), 60_000);
 
-    it('sleep, wake for a visitor and are iterated, and say what is lost (R7, R24, R27, R47)', async () => {
+    it('are paused, resume on a request and can be iterated, and say what is lost (R7, R24, R27, R47)', async () => {
       const { builds, sandboxes } = server.torpor;
       const { job_id } = await builds.start({ project_id: 'notes', goal: GOALS.api });
       const events = await eventsOf(job_id);
@@ -139,12 +139,15 @@ describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, 
       const status = await builds.status(job_id);
       expect(status).toMatchObject({ sandbox_state: 'paused', sandbox_paused: true });
       const url = status.preview_url ?? '';
-      // The dev server is a declared service, so that a visit is enough to start it.
-      const added = await visit(server, url, '/notes', { method: 'POST', body: { text: 'remember' } });
+      // The dev server is a declared service, so a request is enough to start it.
+      const added = await requestPreview(server, url, '/notes', {
+        method: 'POST',
+        body: { text: 'remember' },
+      });
       expect(added.status).toBe(201);
       expect(await builds.snapshot(job_id)).toMatchObject({ snapshot: { outcome: 'paused' } });
       expect(await builds.resume(job_id)).toEqual({ preview_url: url, sandbox_id: status.sandbox_id });
-      expect((await visit(server, url, '/notes')).text).toContain('remember');
+      expect((await requestPreview(server, url, '/notes')).text).toContain('remember');
       const left: string[] = [];
       for await (const one of sandboxes.list({ metadata: { 'torpor.build': job_id } })) left.push(one.id);
       expect(left).toEqual([status.sandbox_id]);
@@ -153,7 +156,7 @@ describe('builds on a runtime that cannot do everything', { timeout: 120_000 }, 
       expect(statesOf(await eventsOf(next.job_id)).at(-1)).toBe('ready');
       expect(await logOf(next.job_id)).toContain('The runtime cannot fork build_v0_1');
       expect((await builds.status(next.job_id)).build_version).toBe('build_v0_2');
-      expect((await visit(server, url, '/notes')).text).toContain('remember');
+      expect((await requestPreview(server, url, '/notes')).text).toContain('remember');
     });
   });
 });

@@ -1,4 +1,4 @@
-/** One build through the real face of a real server, from its goal to a preview that sleeps and wakes. */
+/** Helpers for whole builds: a real server, its API, and requests to previews through the gateway. */
 import { createHash } from 'node:crypto';
 import { request } from 'node:http';
 import { text } from 'node:stream/consumers';
@@ -29,7 +29,7 @@ export async function follow({ torpor }: TorporProcess, id: JobId): Promise<Buil
   return states;
 }
 
-export async function untilAsleep({ torpor }: TorporProcess, id: JobId): Promise<BuildStatus> {
+export async function untilPaused({ torpor }: TorporProcess, id: JobId): Promise<BuildStatus> {
   for (;;) {
     const status = await torpor.builds.status(id);
     if (status.sandbox_paused || status.status !== 'ready') return status;
@@ -37,8 +37,8 @@ export async function untilAsleep({ torpor }: TorporProcess, id: JobId): Promise
   }
 }
 
-/** What a visitor gets who knows only the address; through the gateway, without a resolver. */
-export async function visit(
+/** Requests a preview by its address through the gateway, without DNS. */
+export async function requestPreview(
   server: Pick<TorporProcess, 'url'>,
   previewUrl: string,
   path = '/',
@@ -58,7 +58,7 @@ export async function visit(
   });
 }
 
-/** Of everything in the workspace: names and contents. */
+/** A digest of all names and contents in the workspace. */
 export async function treeDigest({ torpor }: TorporProcess, id: SandboxId): Promise<string> {
   const command = 'cd project && find . -type f -print0 | sort -z | xargs -0 sha256sum';
   const { stdout, exitCode } = await torpor.sandboxes.exec(id, command);

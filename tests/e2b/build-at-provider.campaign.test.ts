@@ -1,7 +1,7 @@
 import { Sandbox } from '@torpor/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
-import { ALL, follow, GOALS, sandboxOf, untilAsleep, visit } from '../builds/whole-build.ts';
+import { ALL, follow, GOALS, requestPreview, sandboxOf, untilPaused } from '../builds/whole-build.ts';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { type E2bServer, e2bServer } from './e2b-server.ts';
 
@@ -27,20 +27,22 @@ describe.skipIf(why !== null)('a server whose sandboxes live at another Torpor',
     const { builds, sandboxes } = server.torpor;
     const started = await builds.start({ project_id: 'notes', goal: GOALS.api });
     expect(await follow(server, started.job_id)).toEqual(ALL);
-    const asleep = await untilAsleep(server, started.job_id);
+    const asleep = await untilPaused(server, started.job_id);
     const url = asleep.preview_url ?? '';
     expect(await sandboxes.get(sandboxOf(asleep))).toMatchObject({ state: 'paused', runtime: 'e2b' });
-    expect(await visit(server, url, '/notes', { method: 'POST', body: { text: 'remember' } })).toMatchObject({
+    expect(
+      await requestPreview(server, url, '/notes', { method: 'POST', body: { text: 'remember' } }),
+    ).toMatchObject({
       status: 201,
     });
     await sandboxes.pause(sandboxOf(asleep));
 
     const second = await builds.start({ project_id: 'notes', goal: 'more', previous_job_id: started.job_id });
     expect((await follow(server, second.job_id)).at(-1)).toBe('ready');
-    const next = await untilAsleep(server, second.job_id);
-    expect((await visit(server, next.preview_url ?? '', '/notes')).text).toContain('remember');
-    await visit(server, next.preview_url ?? '', '/notes/1', { method: 'DELETE' });
-    expect((await visit(server, url, '/notes')).text).toContain('remember');
+    const next = await untilPaused(server, second.job_id);
+    expect((await requestPreview(server, next.preview_url ?? '', '/notes')).text).toContain('remember');
+    await requestPreview(server, next.preview_url ?? '', '/notes/1', { method: 'DELETE' });
+    expect((await requestPreview(server, url, '/notes')).text).toContain('remember');
   });
 
   it('forks, snapshots and rolls back a sandbox with its memory', async () => {

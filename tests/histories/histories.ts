@@ -1,18 +1,18 @@
-/** Runs many histories and says how to repeat the one that went wrong. */
+/** Runs many histories and reports how to repeat a failure. */
 import type { DatabaseKind } from '@torpor/engine/testing';
 import fc from 'fast-check';
 import { Player } from './play.ts';
 import { history } from './steps.ts';
 import { HistoryWorld } from './world.ts';
 
-/** A world serves many histories, each under an organisation of its own; a failure gets a fresh one to shrink in. */
+/** A world serves many histories, each in its own organisation. After a failure, shrinking uses a fresh world. */
 export async function runHistories(
   kind: DatabaseKind,
   count: number,
   seed?: number,
   progress: (played: number) => void = () => {},
 ): Promise<void> {
-  // By turns with a runtime that snapshots in place and with one that must pause and start for it.
+  // Alternates between a runtime that snapshots a running sandbox and one that must pause it.
   let inPlace = false;
   const next = () => {
     inPlace = !inPlace;

@@ -1,15 +1,15 @@
-/** Plays a history and checks after every step that what must hold holds. */
+/** Plays a history and checks the invariants after every step. */
 import { isDeepStrictEqual } from 'node:util';
 import { randomIds } from '@torpor/engine';
 import type { CheckpointId, SandboxId, SandboxView } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
+import { type ExpectedState, ExpectedStates } from './expected-state.ts';
 import type { Step, Verb } from './steps.ts';
-import { type Truth, Truths } from './truth.ts';
 import type { HistoryWorld, Server } from './world.ts';
 
 let histories = 0;
 
-const SAYS_WHAT_IS_LOST = new Set(['sandbox.started', 'sandbox.resumed', 'sandbox.recovered']);
+const REPORTS_LOSSES = new Set(['sandbox.started', 'sandbox.resumed', 'sandbox.recovered']);
 
 type SandboxRow = {
   state: SandboxView['state'];
@@ -21,12 +21,12 @@ type SandboxRow = {
 export class Player {
   readonly #world: HistoryWorld;
   readonly #org: string;
-  readonly #truths = new Truths();
+  readonly #expected = new ExpectedStates();
   readonly #known: SandboxId[] = [];
   readonly #keys = new Map<number, SandboxId>();
-  /** The first answer that nobody should get. */
-  #wrong: unknown;
-  #lied = false;
+  /** The first unexpected error. */
+  #unexpected: unknown;
+  #runtimeLied = false;
   #pending: { readonly server: Server; readonly outcome: { done: boolean } }[] = [];
 
   constructor(world: HistoryWorld) {
@@ -40,8 +40,8 @@ export class Player {
       await this.#checkRows();
     }
     await this.#settle();
-    await this.#heal();
-    await this.#checkHealed();
+    await this.#recover();
+    await this.#checkRecovered();
     await this.#leaveNothing();
   }
 
@@ -60,25 +60,25 @@ export class Player {
       case 'work':
         return this.#work(step.of, step.text);
       case 'vanish':
-        return this.#withSandbox(step.of, (id, truth) => {
+        return this.#withSandbox(step.of, (id, expected) => {
           world.runtime.vanish(id, step.forget);
-          truth.counter = null;
-          if (step.forget) truth.mayLoseFiles = true;
+          expected.counter = null;
+          if (step.forget) expected.mayLoseFiles = true;
         });
       case 'damage':
         return this.#damage(step.of, step.how, step.memoryOnly);
       case 'fault':
-        this.#lied ||= step.fault === 'lie';
-        return world.order(step.call, step.fault);
+        this.#runtimeLied ||= step.fault === 'lie';
+        return world.scheduleFault(step.call, step.fault);
       case 'upgrade':
-        // Memory images of before cannot be used after it; files can.
+        // After an upgrade older memory images cannot be used; files can.
         world.runtime.build = `build-${Math.random()}`;
-        for (const id of this.#known) this.#truths.get(id).counter = null;
+        for (const id of this.#known) this.#expected.get(id).counter = null;
         return;
       case 'crash':
-        return (await world.server(step.server)).wire.cutAfter(step.halfCalls);
+        return (await world.server(step.server)).crashSwitch.crashAfter(step.halfCalls);
       case 'restart':
-        (await world.server(step.server)).wire.cut();
+        (await world.server(step.server)).crashSwitch.crash();
         await world.server(step.server);
         return;
       case 'advance':
@@ -95,25 +95,25 @@ export class Player {
     }
   }
 
-  #withSandbox(of: number, work: (id: SandboxId, truth: Truth) => void): void {
+  #withSandbox(of: number, work: (id: SandboxId, expected: ExpectedState) => void): void {
     const id = this.#known[of % Math.max(1, this.#known.length)];
-    if (id !== undefined) work(id, this.#truths.get(id));
+    if (id !== undefined) work(id, this.#expected.get(id));
   }
 
   async #work(of: number, text: string): Promise<void> {
     const id = this.#known[of % Math.max(1, this.#known.length)];
     if (id === undefined) return;
-    const truth = this.#truths.get(id);
+    const expected = this.#expected.get(id);
     const sandbox = await this.#read(id);
     const path = `/home/${text}`;
     if (!this.#world.runtime.work(id, path, text)) return;
     if (sandbox?.state === 'running' || sandbox?.state === 'pausing') {
-      truth.files?.set(path, text);
-      if (truth.counter !== null) truth.counter++;
+      expected.files?.set(path, text);
+      if (expected.counter !== null) expected.counter++;
     } else {
-      // Nobody was told that it runs: such a start may be taken back, and what it wrote with it.
-      truth.unpromised.add(path);
-      truth.counter = null;
+      // No caller knows that the sandbox runs. Such a start may be undone, with everything it wrote.
+      expected.unpromised.add(path);
+      expected.counter = null;
     }
   }
 
@@ -126,23 +126,23 @@ export class Player {
     );
     if (row?.checkpoint_id == null) return;
     if (memoryOnly) {
-      // Processes may be lost, and must be said to be; files never are for it.
+      // Processes may be lost and must be reported as lost. Files must not be lost.
       const { memoryEntries } = this.#world.runtime;
       for (const entry of memoryEntries) this.#world.store.damage(row.checkpoint_id, how, entry);
-      for (const other of this.#known) this.#truths.get(other).counter = null;
+      for (const other of this.#known) this.#expected.get(other).counter = null;
       return;
     }
     this.#world.store.damage(row.checkpoint_id, how);
-    // Forks stand on the same checkpoint.
-    for (const other of this.#known) this.#truths.get(other).mayLoseFiles = true;
+    // Forks use the same checkpoint.
+    for (const other of this.#known) this.#expected.get(other).mayLoseFiles = true;
   }
 
-  /** Follows a request without waiting for it: the next step may come while it is under way. */
+  /** Watches a request without waiting for it: the next step may run while the request is in progress. */
   #track(server: Server, request: Promise<unknown>): void {
     request.catch((thrown: unknown) => {
       const typed = thrown instanceof TorporError && thrown.code !== 'internal';
-      // A runtime that lies may make the engine do what makes no sense to it; nothing else may.
-      if (!typed && !(this.#lied && thrown instanceof TorporError)) this.#wrong ??= thrown;
+      // Only a runtime that lies may cause an internal error.
+      if (!typed && !(this.#runtimeLied && thrown instanceof TorporError)) this.#unexpected ??= thrown;
     });
     this.#pending.push({ server, outcome: this.#world.watch(request) });
   }
@@ -165,7 +165,7 @@ export class Player {
         }
         if (this.#known.includes(id)) return;
         this.#known.push(id);
-        this.#truths.born(id, null);
+        this.#expected.add(id, null);
       }),
     );
   }
@@ -183,16 +183,16 @@ export class Player {
         return engine.setLifetime(this.#org, id, n === 0 ? null : n * 60);
       case 'kill':
         return engine.kill(caller, id).then(({ state }) => {
-          // One that was lost or never ran stays that.
-          this.#truths.get(id).killed = state === 'killed';
+          // A lost or failed sandbox keeps its state.
+          this.#expected.get(id).killed = state === 'killed';
         });
       case 'fork':
         return engine.fork(caller, id, { count: 1 + (n % 2) }).then((forks) => {
           for (const one of forks) {
             if (!('sandbox' in one) || this.#known.length >= 6) continue;
             this.#known.push(one.sandbox.id);
-            // What it has in common with its source depends on when the source was frozen.
-            this.#truths.born(one.sandbox.id, {
+            // The files of the fork depend on when its source was frozen.
+            this.#expected.add(one.sandbox.id, {
               files: null,
               counter: null,
               mayLoseFiles: true,
@@ -207,35 +207,37 @@ export class Player {
     }
   }
 
-  /** A process in the background, which the sandbox may have moved on from by the time it is written down. */
+  /** Records a background process. The sandbox may have left this generation by the time it is recorded. */
   async #startJob(engine: Server['engine'], id: SandboxId): Promise<void> {
     const { generation } = await engine.get(this.#org, id);
     const about = { sandboxId: id, generation, pid: 1, command: 'work', cwd: null };
     await engine.trackProcess(this.#org, { ...about, id: randomIds.next('job') });
   }
 
-  /** From here on what the sandbox holds depends on whether it came to pass, so it is read afresh afterwards. */
+  /** The contents depend on whether the rollback succeeds, so they are read again afterwards. */
   async #rollback(engine: Server['engine'], id: SandboxId, n: number): Promise<void> {
-    const truth = this.#truths.get(id);
+    const expected = this.#expected.get(id);
     const { items } = await engine.checkpoints(this.#org, id, 5);
     const target = items[n % Math.max(1, items.length)];
     if (target === undefined) return;
-    truth.files = null;
-    truth.counter = null;
+    expected.files = null;
+    expected.counter = null;
     await engine.rollback({ org: this.#org }, id, { checkpointId: target.id });
   }
 
-  /** Every request has its answer, except those whose server died. */
+  /** Waits until every request has its answer, except requests whose server crashed. */
   async #settle(): Promise<void> {
     await this.#world.until(() => {
-      this.#pending = this.#pending.filter(({ server, outcome }) => !outcome.done && !server.wire.dead);
+      this.#pending = this.#pending.filter(
+        ({ server, outcome }) => !outcome.done && !server.crashSwitch.crashed,
+      );
       return this.#pending.length === 0;
     });
-    if (this.#wrong !== undefined) throw this.#wrong;
+    if (this.#unexpected !== undefined) throw this.#unexpected;
     await this.#checkContents();
   }
 
-  /** What holds at every moment, however much is under way. */
+  /** Invariants that hold at every moment, also during operations. */
   async #checkRows(): Promise<void> {
     const bad = await this.#world.db.query(
       `SELECT s.id, s.state FROM sandboxes s LEFT JOIN checkpoints c ON c.id = s.checkpoint_id
@@ -258,56 +260,58 @@ export class Player {
     }
   }
 
-  /** What a quiet sandbox holds is what its programs wrote, unless an accident that we caused took it. */
+  /** A sandbox without an operation has the files that its programs wrote, unless a step of the history lost them. */
   async #checkContents(): Promise<void> {
-    const server = this.#world.servers.find((one) => one !== null && !one.wire.dead);
+    const server = this.#world.servers.find((one) => one !== null && !one.crashSwitch.crashed);
     if (!server) return;
     for (const id of this.#known) {
       const sandbox = await this.#read(id);
       if (sandbox === undefined || sandbox.busy) continue;
-      const truth = this.#truths.get(id);
-      if (truth.killed && sandbox.state !== 'killed')
+      const expected = this.#expected.get(id);
+      if (expected.killed && sandbox.state !== 'killed')
         throw new Error(`${id} was killed and is ${sandbox.state}.`);
-      if (sandbox.state === 'lost' && !truth.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
-      if (sandbox.state === 'paused') await this.#checkAsleep(id);
-      const held = await this.#holds(id, sandbox);
+      if (sandbox.state === 'lost' && !expected.mayLoseFiles) throw new Error(`${id} is lost without cause.`);
+      if (sandbox.state === 'paused') await this.#checkPaused(id);
+      const held = await this.#contents(id, sandbox);
       if (held === undefined) continue;
-      const lost = await this.#lostMeanwhile(id, truth);
+      const lost = await this.#lostMeanwhile(id, expected);
       if (lost.has('files')) {
-        if (!truth.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
-        truth.files = null;
-        // It went back to an earlier moment, and its processes with it.
-        truth.counter = null;
+        if (!expected.mayLoseFiles) throw new Error(`${id} lost files without cause.`);
+        expected.files = null;
+        // The sandbox returned to an earlier checkpoint, with its processes.
+        expected.counter = null;
       }
-      if (lost.has('processes')) truth.counter = null;
-      for (const path of truth.unpromised) {
+      if (lost.has('processes')) expected.counter = null;
+      for (const path of expected.unpromised) {
         const text = held.files[path];
-        if (text !== undefined) truth.files?.set(path, text);
+        if (text !== undefined) expected.files?.set(path, text);
       }
-      truth.unpromised.clear();
-      if (truth.files === null) truth.files = new Map(Object.entries(held.files));
-      else if (!isDeepStrictEqual(Object.fromEntries(truth.files), held.files)) {
-        if (!truth.mayLoseFiles) {
-          const wrote = JSON.stringify(Object.fromEntries(truth.files));
+      expected.unpromised.clear();
+      if (expected.files === null) expected.files = new Map(Object.entries(held.files));
+      else if (!isDeepStrictEqual(Object.fromEntries(expected.files), held.files)) {
+        if (!expected.mayLoseFiles) {
+          const wrote = JSON.stringify(Object.fromEntries(expected.files));
           throw new Error(
             `${id} (${sandbox.state}) holds ${JSON.stringify(held.files)}, its programs wrote ${wrote}.`,
           );
         }
-        truth.files = new Map(Object.entries(held.files));
+        expected.files = new Map(Object.entries(held.files));
       }
-      const exact = held.counter !== null && truth.counter !== null;
-      if (exact && held.counter !== truth.counter) {
-        throw new Error(`${id} (${sandbox.state}) counts ${held.counter} in memory, not ${truth.counter}.`);
+      const exact = held.counter !== null && expected.counter !== null;
+      if (exact && held.counter !== expected.counter) {
+        throw new Error(
+          `${id} (${sandbox.state}) counts ${held.counter} in memory, not ${expected.counter}.`,
+        );
       }
-      truth.counter = held.counter;
+      expected.counter = held.counter;
     }
   }
 
   /**
-   * After the commit of a pause nothing of the run that was sealed may go on: it would write into what is sealed.
-   * (What a failed resume could not clear away has ground of its own, and is the reconciler's to find.)
+   * After the commit of a pause the sealed instance must not continue, because it would write into sealed files. (What a
+   * failed resume left behind has its own files; the reconciler removes it.)
    */
-  async #checkAsleep(id: SandboxId): Promise<void> {
+  async #checkPaused(id: SandboxId): Promise<void> {
     const [sealed] = await this.#world.db.query<{ generation: number }>(
       `SELECT generation FROM events WHERE sandbox_id = $1 AND type IN ('sandbox.paused', 'sandbox.recovered')
        ORDER BY seq DESC LIMIT 1`,
@@ -315,7 +319,7 @@ export class Player {
     );
     const generation = sealed?.generation ?? 0;
     const found = await this.#world.runtime.observe({ sandboxId: id, generation });
-    if (found.is === 'running') throw new Error(`${id} is paused, and the run that was sealed goes on.`);
+    if (found.is === 'running') throw new Error(`${id} is paused, but the sealed instance still runs.`);
   }
 
   async #read(id: SandboxId) {
@@ -328,19 +332,19 @@ export class Player {
     return row === undefined ? undefined : { ...row, busy: Number(row.busy) > 0 };
   }
 
-  /** What every start said was lost since the last look; the row has only what the last one said. */
-  async #lostMeanwhile(id: SandboxId, truth: Truth): Promise<ReadonlySet<string>> {
+  /** What all starts since the last check reported as lost. The row has only the last report. */
+  async #lostMeanwhile(id: SandboxId, expected: ExpectedState): Promise<ReadonlySet<string>> {
     const events = await this.#world.db.query<{ seq: number; type: string; data: string }>(
       'SELECT seq, type, data FROM events WHERE sandbox_id = $1 AND seq > $2 ORDER BY seq',
-      [id, truth.seen],
+      [id, expected.seen],
     );
-    truth.seen = events.at(-1)?.seq ?? truth.seen;
-    const said = events.filter(({ type }) => SAYS_WHAT_IS_LOST.has(type));
+    expected.seen = events.at(-1)?.seq ?? expected.seen;
+    const said = events.filter(({ type }) => REPORTS_LOSSES.has(type));
     return new Set(said.flatMap(({ data }) => (JSON.parse(data) as { lost: string[] }).lost));
   }
 
-  /** The contents of the running instance, or of the checkpoint of a paused one; undefined when neither can be read. */
-  async #holds(id: SandboxId, sandbox: Pick<SandboxRow, 'state' | 'generation' | 'checkpoint_id'>) {
+  /** The contents of a running instance, or of the checkpoint of a paused sandbox. Undefined when neither can be read. */
+  async #contents(id: SandboxId, sandbox: Pick<SandboxRow, 'state' | 'generation' | 'checkpoint_id'>) {
     const { runtime, store } = this.#world;
     if (sandbox.state === 'running') {
       const found = await runtime.observe({ sandboxId: id, generation: sandbox.generation });
@@ -354,29 +358,30 @@ export class Player {
       const parts = { files: true, memory: true };
       return await runtime.contents({ id: checkpoint, parts, needs: {}, path: store.path(checkpoint) });
     } catch (thrown) {
-      // It was damaged by a step of the history; otherwise this is the worst that can happen.
-      if (this.#truths.get(id).mayLoseFiles) return undefined;
+      // A step of the history damaged the checkpoint. Without such a step this is a real loss.
+      if (this.#expected.get(id).mayLoseFiles) return undefined;
       throw thrown;
     }
   }
 
-  /** The faults are over, every server is back, and the reconcilers have had two rounds. */
-  async #heal(): Promise<void> {
-    this.#world.clearOrders();
-    for (const server of this.#world.servers) server?.wire.cutAfter(Number.POSITIVE_INFINITY);
+  /** Ends all faults, restarts every server, and runs the reconcilers twice. */
+  async #recover(): Promise<void> {
+    this.#world.clearFaults();
+    for (const server of this.#world.servers) server?.crashSwitch.crashAfter(Number.POSITIVE_INFINITY);
     for (let round = 0; round < 2; round++) {
       for (const [n] of this.#world.servers.entries()) {
-        // Servers that died are believed alive until their lease is over.
+        // Crashed servers count as alive until their lease expires.
         this.#world.clock.advance(200_000);
         const server = await this.#world.server(n);
-        for (const one of this.#world.servers) if (one && !one.wire.dead) await one.engine.heartbeat();
+        for (const one of this.#world.servers)
+          if (one && !one.crashSwitch.crashed) await one.engine.heartbeat();
         this.#track(server, server.engine.reconcile());
         await this.#settle();
       }
     }
   }
 
-  async #checkHealed(): Promise<void> {
+  async #checkRecovered(): Promise<void> {
     const { db, runtime } = this.#world;
     const open = await db.query('SELECT id, kind, sandbox_id FROM operations WHERE ended_at IS NULL');
     if (open.length > 0) throw new Error(`Operations are open: ${JSON.stringify(open)}`);
@@ -396,7 +401,7 @@ export class Player {
     for await (const { sandboxId, what } of server.engine.audit()) throw new Error(`${sandboxId}: ${what}`);
   }
 
-  /** Everything is killed and its checkpoints given up; then nothing but the template may be left. */
+  /** Kills all sandboxes and deletes their checkpoints. Then only the template may be left. */
   async #leaveNothing(): Promise<void> {
     const { db, runtime, store } = this.#world;
     const server = await this.#world.server(0);
@@ -424,6 +429,6 @@ export class Player {
       "SELECT id, state FROM checkpoints WHERE state = 'writing' OR (state = 'deleted' AND removed_at IS NULL)",
     );
     if (undecided.length > 0)
-      throw new Error(`Checkpoints are neither here nor gone: ${JSON.stringify(undecided)}`);
+      throw new Error(`Checkpoints are neither sealed nor removed: ${JSON.stringify(undecided)}`);
   }
 }

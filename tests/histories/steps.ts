@@ -1,4 +1,4 @@
-/** What can happen to Torpor, as data: fast-check makes histories of it and shrinks those that go wrong. */
+/** The steps of a history as data. fast-check generates histories and shrinks those that fail. */
 import { FAULTS, FAULTY_CALLS, type Fault, type FaultyCall } from '@torpor/engine/testing';
 import fc from 'fast-check';
 
@@ -96,7 +96,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 10, arbitrary: fc.record({ do: fc.constant('settle' as const) }) },
 );
 
-/** Long ones find more; the first step saves the rest from happening to nobody. */
+/** Long histories find more bugs. The first step creates a sandbox for the others. */
 export const history: fc.Arbitrary<Step[]> = fc
   .array(step, { minLength: 3, maxLength: 40, size: 'max' })
   .map((steps) => [{ do: 'create', server: 0, key: null }, { do: 'settle' }, ...steps]);

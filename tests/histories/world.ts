@@ -1,4 +1,4 @@
-/** The world of a history: one or two servers on one database, one runtime and one store, and time. */
+/** The world of a history: one or two servers on one database, one runtime, one store and one clock. */
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { DEFAULT_SETTINGS, Engine, noFaults, openGate, type Runtime, randomIds } from '@torpor/engine';
 import {
@@ -12,11 +12,11 @@ import {
   VirtualStore,
   withFaults,
 } from '@torpor/engine/testing';
-import { Wire } from './wire.ts';
+import { CrashSwitch } from './crash-switch.ts';
 
 export interface Server {
   readonly engine: Engine;
-  readonly wire: Wire;
+  readonly crashSwitch: CrashSwitch;
 }
 
 export class HistoryWorld {
@@ -27,7 +27,7 @@ export class HistoryWorld {
   readonly #faulty: Runtime;
   readonly #fresh: FreshDatabase;
   readonly #databases: FreshDatabase['db'][];
-  #orders: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
+  #scheduledFaults: { readonly call: FaultyCall; readonly fault: Fault }[] = [];
   #started = 0;
 
   private constructor(fresh: FreshDatabase, databases: FreshDatabase['db'][], snapshotWhileRunning: boolean) {
@@ -38,7 +38,7 @@ export class HistoryWorld {
     this.#faulty = withFaults(this.runtime, this.clock, (call) => this.#nextFault(call));
   }
 
-  /** SQLite has one server; on PostgreSQL two share the truth. */
+  /** SQLite has one server. On PostgreSQL two servers share the database. */
   static async make(kind: DatabaseKind, snapshotWhileRunning: boolean): Promise<HistoryWorld> {
     const fresh = await freshDatabase(kind);
     const databases = kind === 'sqlite' ? [fresh.db] : [fresh.db, await fresh.openAnother()];
@@ -49,34 +49,34 @@ export class HistoryWorld {
     return this.#fresh.db;
   }
 
-  order(call: FaultyCall, fault: Fault): void {
-    this.#orders.push({ call, fault });
+  scheduleFault(call: FaultyCall, fault: Fault): void {
+    this.#scheduledFaults.push({ call, fault });
   }
 
-  clearOrders(): void {
-    this.#orders = [];
+  clearFaults(): void {
+    this.#scheduledFaults = [];
   }
 
   #nextFault(call: FaultyCall): Fault | undefined {
-    const index = this.#orders.findIndex((order) => order.call === call);
-    return index < 0 ? undefined : this.#orders.splice(index, 1)[0]?.fault;
+    const index = this.#scheduledFaults.findIndex((order) => order.call === call);
+    return index < 0 ? undefined : this.#scheduledFaults.splice(index, 1)[0]?.fault;
   }
 
-  /** The living server of that number, started when there is none. */
+  /** The server of that number. It is started when it does not run. */
   async server(n: number): Promise<Server> {
     const index = n % this.servers.length;
     const living = this.servers[index];
-    if (living && !living.wire.dead) return living;
+    if (living && !living.crashSwitch.crashed) return living;
     const database = this.#databases[index];
     if (database === undefined) throw new Error('There is no such server.');
-    const wire = new Wire();
+    const crashSwitch = new CrashSwitch();
     const engine = new Engine({
-      db: wire.database(database),
-      store: wire.port(this.store),
-      runtimes: new Map([[this.runtime.name, wire.port(this.#faulty)]]),
+      db: crashSwitch.database(database),
+      store: crashSwitch.port(this.store),
+      runtimes: new Map([[this.runtime.name, crashSwitch.port(this.#faulty)]]),
       defaultRuntime: this.runtime.name,
       gate: openGate,
-      clock: wire.clock(this.clock),
+      clock: crashSwitch.clock(this.clock),
       ids: randomIds,
       settings: { ...DEFAULT_SETTINGS, pageSize: 3 },
       faults: noFaults,
@@ -85,13 +85,13 @@ export class HistoryWorld {
       alone: this.#databases.length === 1,
       home: 'home',
     });
-    const server = { engine, wire };
+    const server = { engine, crashSwitch };
     this.servers[index] = server;
     const outcome = this.watch(engine.start({ rounds: false }));
-    await this.until(() => outcome.done || wire.dead);
-    if (!wire.dead && !outcome.failed) return server;
-    // It crashed while it started, or could not prepare its template: the next one starts afresh.
-    wire.cut();
+    await this.until(() => outcome.done || crashSwitch.crashed);
+    if (!crashSwitch.crashed && !outcome.failed) return server;
+    // The server crashed while it started, or could not prepare its template: start another one.
+    crashSwitch.crash();
     return this.server(n);
   }
 
@@ -106,8 +106,8 @@ export class HistoryWorld {
   }
 
   /**
-   * Lets everything that can happen happen, moving time on whenever nothing else moves. From time to time
-   * the servers' rounds come by, as they do in a server that has them.
+   * Runs until `done`, and advances the clock whenever nothing else can proceed. From time to time the reconcilers run, as
+   * in a real server.
    */
   async until(done: () => boolean): Promise<void> {
     for (let round = 0; round < 3_000; ) {
@@ -115,7 +115,7 @@ export class HistoryWorld {
         if (done()) return;
         await turn();
       }
-      const busy = this.servers.some((server) => server !== null && server.wire.inFlight > 0);
+      const busy = this.servers.some((server) => server !== null && server.crashSwitch.inFlight > 0);
       if (busy) {
         await delay(1);
         continue;
@@ -123,12 +123,12 @@ export class HistoryWorld {
       if (++round % 60 === 0) this.#reconcileAll();
       this.clock.advanceToNext();
     }
-    throw new Error('Something never ended.');
+    throw new Error('Some work never ended.');
   }
 
   #reconcileAll(): void {
     for (const server of this.servers) {
-      if (!server || server.wire.dead) continue;
+      if (!server || server.crashSwitch.crashed) continue;
       server.engine
         .heartbeat()
         .then(() => server.engine.reconcile())
@@ -137,7 +137,7 @@ export class HistoryWorld {
   }
 
   async dispose(): Promise<void> {
-    for (const server of this.servers) server?.wire.cut();
+    for (const server of this.servers) server?.crashSwitch.crash();
     await this.#fresh.dispose();
   }
 }

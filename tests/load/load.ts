@@ -1,6 +1,6 @@
 /**
- * Many sandboxes and many hands at once, against a real server: no state gets stuck, no file is lost, the
- * server's memory stays flat, and everything is gone afterwards.
+ * Many sandboxes and many concurrent workers on a real server: no state gets stuck, no file is lost, the server's
+ * memory does not grow, and nothing is left afterwards.
  */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -13,7 +13,7 @@ const run = promisify(execFile);
 
 export interface Load {
   readonly sandboxes: number;
-  readonly hands: number;
+  readonly workers: number;
   readonly ms: number;
 }
 
@@ -23,7 +23,7 @@ export interface LoadReport {
   readonly memoryMb: readonly number[];
 }
 
-/** What a caller must expect when many ask at once; anything else is a fault. */
+/** Errors that concurrent callers must expect. Any other error fails the test. */
 const EXPECTED = new Set(['transitioning', 'conflict', 'capacity']);
 
 export async function runLoad(dataDir: string, load: Load): Promise<LoadReport> {
@@ -33,17 +33,17 @@ export async function runLoad(dataDir: string, load: Load): Promise<LoadReport> 
   const refused: Record<string, number> = {};
   const written = new Map<SandboxId, string[]>();
   try {
-    const ids = await inParallel(load.hands, load.sandboxes, async () => {
+    const ids = await mapBounded(load.workers, load.sandboxes, async () => {
       const { id } = await torpor.sandboxes.create({ idleSeconds: 86_400 });
       written.set(id, []);
       return id;
     });
     const memoryMb = [await residentMb(server.pid)];
     const until = Date.now() + load.ms;
-    await inParallel(load.hands, load.hands, async (hand) => {
+    await mapBounded(load.workers, load.workers, async (worker) => {
       for (let n = 0; Date.now() < until; n++) {
         const id = pick(ids);
-        const [what, act] = pick(acts(torpor, id, `${hand}-${n}`, written));
+        const [what, act] = pick(actionsOn(torpor, id, `${worker}-${n}`, written));
         await act().then(
           () => count(done, what),
           (thrown: unknown) => {
@@ -51,11 +51,11 @@ export async function runLoad(dataDir: string, load: Load): Promise<LoadReport> 
             count(refused, thrown.code);
           },
         );
-        if (hand === 0 && n % 10 === 9) memoryMb.push(await residentMb(server.pid));
+        if (worker === 0 && n % 10 === 9) memoryMb.push(await residentMb(server.pid));
       }
     });
     await checkAll(torpor, load, written);
-    await inParallel(load.hands, ids.length, (i) => torpor.sandboxes.kill(ids[i] ?? 'sbx_'));
+    await mapBounded(load.workers, ids.length, (i) => torpor.sandboxes.kill(ids[i] ?? 'sbx_'));
     await torpor.fsck();
     memoryMb.push(await residentMb(server.pid));
     const { stdout } = await run('ps', ['-eo', 'pid,args']);
@@ -67,15 +67,15 @@ export async function runLoad(dataDir: string, load: Load): Promise<LoadReport> 
   }
 }
 
-type Act = readonly [what: string, act: () => Promise<unknown>];
+type Action = readonly [what: string, act: () => Promise<unknown>];
 
-function acts(torpor: Torpor, id: SandboxId, name: string, written: Map<SandboxId, string[]>): Act[] {
+function actionsOn(torpor: Torpor, id: SandboxId, name: string, written: Map<SandboxId, string[]>): Action[] {
   const { sandboxes } = torpor;
-  const write: Act = [
+  const write: Action = [
     'write',
     async () => {
       const { exitCode } = await sandboxes.exec(id, `echo ${name} > ${name} && sync ${name}`);
-      // Only what was acknowledged is promised.
+      // Only acknowledged writes must survive.
       if (exitCode === 0) written.get(id)?.push(name);
     },
   ];
@@ -96,10 +96,10 @@ function acts(torpor: Torpor, id: SandboxId, name: string, written: Map<SandboxI
   ];
 }
 
-/** Every sandbox is awake or asleep, and every acknowledged file is in it. */
-async function checkAll(torpor: Torpor, { hands }: Load, written: Map<SandboxId, string[]>): Promise<void> {
+/** Every sandbox is running or paused, and has every acknowledged file. */
+async function checkAll(torpor: Torpor, { workers }: Load, written: Map<SandboxId, string[]>): Promise<void> {
   const all = [...written];
-  await inParallel(hands, all.length, async (i) => {
+  await mapBounded(workers, all.length, async (i) => {
     const [id, names] = all[i] ?? ['sbx_', []];
     const { state } = await torpor.sandboxes.get(id as SandboxId);
     if (state !== 'running' && state !== 'paused') throw new Error(`${id} is ${state}.`);
@@ -110,20 +110,20 @@ async function checkAll(torpor: Torpor, { hands }: Load, written: Map<SandboxId,
   });
 }
 
-export async function inParallel<T>(
-  hands: number,
+export async function mapBounded<T>(
+  workers: number,
   count: number,
   work: (i: number) => Promise<T>,
 ): Promise<T[]> {
   const results: T[] = [];
   let next = 0;
-  const hand = async () => {
+  const worker = async () => {
     while (next < count) {
       const i = next++;
       results[i] = await work(i);
     }
   };
-  await Promise.all(Array.from({ length: Math.min(hands, count) }, hand));
+  await Promise.all(Array.from({ length: Math.min(workers, count) }, worker));
   return results;
 }
 

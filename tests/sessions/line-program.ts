@@ -1,6 +1,6 @@
 /**
- * A small program as the agent of a session: it reads a line for each turn, writes it into a file and answers with
- * how many it has read in this life and how many stand in the file. The first lives in its memory alone.
+ * A small program for a session. It reads a line for each turn, appends it to a file, and answers with the number of
+ * lines it has read since its start (in memory) and the number of lines in the file.
  */
 export const LINE_PROGRAM = `
 n=0

@@ -10,9 +10,9 @@ const noGvisor = await whyNoGvisor();
 const runtimes = noGvisor === null ? (['process', 'gvisor'] as const) : (['process'] as const);
 const program = { command: LINE_PROGRAM, mode: 'service' } as const;
 
-/** `npm run test:sessions`: a real program, asleep between messages, and a server that dies at every place. */
+/** `npm run test:sessions`: a real program, paused between messages, and a server that is killed at every fault point. */
 describe.each(runtimes)('a session in %s', (runtime) => {
-  it('sleeps between messages and goes on where it was', async () => {
+  it('is paused between messages and continues where it was', async () => {
     const dataDir = await makeDataDir();
     let server = await startTorpor(dataDir.path, {}, runtime);
     try {
@@ -35,7 +35,7 @@ describe.each(runtimes)('a session in %s', (runtime) => {
     }
   });
 
-  it('has one sandbox for twenty who ask at once, asleep or not, and answers all of them in turn', async () => {
+  it('has one sandbox for twenty concurrent requests, paused or not, and answers all of them in order', async () => {
     const dataDir = await makeDataDir();
     const server = await startTorpor(dataDir.path, {}, runtime);
     try {
@@ -60,7 +60,7 @@ describe.each(runtimes)('a session in %s', (runtime) => {
     }
   });
 
-  it('whose provider is away gets its message once when that is back, and the error is gone', async () => {
+  it('delivers its message once when an unreachable provider is back, and clears the error', async () => {
     const provider = await e2bServer('http', runtime);
     const way = await breakableWay(provider.server.url);
     const dataDir = await makeDataDir();
@@ -92,7 +92,7 @@ describe.each(runtimes)('a session in %s', (runtime) => {
     }
   });
 
-  it.each(SESSION_POINTS)('loses and doubles nothing when the server is killed at %s', async (point) => {
+  it.each(SESSION_POINTS)('loses and repeats nothing when the server is killed at %s', async (point) => {
     const dataDir = await makeDataDir();
     let server = await startTorpor(
       dataDir.path,

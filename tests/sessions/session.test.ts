@@ -5,7 +5,7 @@ import { LINE_PROGRAM } from './line-program.ts';
 
 const program = { command: LINE_PROGRAM, mode: 'service' } as const;
 
-/** The tightest place at which the server is killed for real; `npm run test:sessions` has them all. */
+/** The most critical fault point; `npm run test:sessions` tests all of them. */
 const DEATHS = ['session.delivered'];
 
 describe('a session with a real program', () => {
@@ -20,7 +20,7 @@ describe('a session with a real program', () => {
     await data.remove();
   }, 120_000);
 
-  it('restarts with its files where memory does not survive', { timeout: 120_000 }, async () => {
+  it('restarts with its files when memory does not survive', { timeout: 120_000 }, async () => {
     const session = await server.torpor.sessions.getOrSpawn('sleeper', { program });
     const sandboxId = session.view.sandboxId;
     expect(await session.send('one')).toMatchObject({ state: 'done', output: 'remembered 1, written 1\n' });
@@ -36,7 +36,7 @@ describe('a session with a real program', () => {
     await session.end();
   });
 
-  it('says since when files are lost, and hands the history over (R73, R74)', {
+  it('reports since when files are lost, and passes the history on (R73, R74)', {
     timeout: 120_000,
   }, async () => {
     const { sessions, sandboxes } = server.torpor;
@@ -46,7 +46,7 @@ describe('a session with a real program', () => {
     const { checkpoint } = await sandboxes.pause(sandboxId);
     await session.send('two');
     await sandboxes.kill(sandboxId);
-    // Its file has the first turn only, and the third comes with what was said in the first two.
+    // The file has only the first turn. The third turn brings the history of the first two.
     expect(await session.send('three')).toMatchObject({ state: 'done', output: 'remembered 1, written 2\n' });
     const { view } = await sessions.get(session.id);
     expect(view.change).toMatchObject({
@@ -56,8 +56,8 @@ describe('a session with a real program', () => {
       threadKept: false,
     });
     const log = await sandboxes.files(view.sandboxId as SandboxId).readText('stdin.log');
-    const told = JSON.parse(log.trim().split('\n').at(-1) ?? '{}') as { history?: { input: string }[] };
-    expect(told.history?.map(({ input }) => input)).toEqual(['one', 'two']);
+    const delivered = JSON.parse(log.trim().split('\n').at(-1) ?? '{}') as { history?: { input: string }[] };
+    expect(delivered.history?.map(({ input }) => input)).toEqual(['one', 'two']);
     const wakes = [];
     for await (const { did } of session.wakes({ limit: 2 })) wakes.push(did);
     expect(wakes).toEqual(['spawned', 'resumed', 'replaced']);
@@ -77,7 +77,7 @@ describe('a session with a real program', () => {
 
       server = await startTorpor(data.path);
       const session = await server.torpor.sessions.getOrSpawn(key, { program });
-      // Kept from before; asking again under the same key is the same turn.
+      // The turn was stored before the kill. The same idempotency key names the same turn.
       expect(await session.send('hello', { idempotencyKey: key }), point).toMatchObject({
         state: 'done',
         output: 'remembered 1, written 1\n',

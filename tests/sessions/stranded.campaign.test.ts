@@ -16,9 +16,9 @@ import {
 const STRANDED = 2_206;
 const ASKED = 100;
 
-/** `npm run test:sessions`: every way to be stranded, in equal parts. */
-describe.each(databaseKinds)('a database with 2,206 stranded sessions on %s', (kind) => {
-  it('answers a message to each of a hundred, heals the rest, and stays responsive (R75)', async () => {
+/** `npm run test:sessions`: sessions whose sandbox is unknown, lost, or without its checkpoint, in equal parts. */
+describe.each(databaseKinds)('a database with 2,206 sessions with dead sandboxes on %s', (kind) => {
+  it('answers a message to each of a hundred, reconciles the rest, and stays responsive (R75)', async () => {
     const here = await sessionWorld(kind, { parts: () => ({ clock: systemClock }) });
     try {
       const ids = await strand(here);
@@ -67,7 +67,7 @@ describe.each(databaseKinds)('a database with 2,206 stranded sessions on %s', (k
   });
 });
 
-/** A third each: never heard of, lost, and recorded as paused with a checkpoint that is not there. */
+/** A third of the sandboxes is unknown, a third lost, and a third paused with a missing checkpoint. */
 async function strand({ world, sessions }: SessionWorld): Promise<SessionId[]> {
   const ids: SessionId[] = [];
   for (let i = 0; i < STRANDED; i++) ids.push((await sessions.open(ORG, `thread-${i}`, SPEC)).id);
@@ -107,7 +107,7 @@ async function strandedStill({ world }: SessionWorld): Promise<number> {
   return Number(row?.count);
 }
 
-/** How long a plain read takes meanwhile. */
+/** Measures how long plain reads take in the meantime. */
 function watchLatency(read: () => Promise<unknown>) {
   const taken: number[] = [];
   const stop = new AbortController();

@@ -15,7 +15,7 @@ describe.skipIf(url === null)('the PostgreSQL of the test run', () => {
     expect(ask('SELECT current_user')).toBe('torpor');
   });
 
-  it('is as durable as in earnest', () => {
+  it('is as durable as in production', () => {
     expect(ask('SHOW fsync')).toBe('on');
     expect(ask('SHOW synchronous_commit')).toBe('on');
   });

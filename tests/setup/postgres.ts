@@ -1,6 +1,6 @@
 /**
- * One private PostgreSQL for a test run. Tests get its address by `inject('postgresUrl')`, and make a
- * database or schema of their own in it; null means that this machine has no PostgreSQL.
+ * Starts one private PostgreSQL for a test run. Tests get its address with `inject('postgresUrl')` and create their own
+ * database or schema in it. Null means that PostgreSQL is not installed.
  */
 import type { TestProject } from 'vitest/node';
 import { startPrivatePostgres } from './private-postgres.ts';

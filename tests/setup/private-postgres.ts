@@ -1,7 +1,6 @@
 /**
- * A PostgreSQL of one's own: it lives in a temporary directory and listens only on a socket in there, so
- * that it can collide with nothing and nobody else can reach it. It is small but as durable as in
- * earnest: fsync stays on.
+ * A private PostgreSQL in a temporary directory. It listens only on a socket in that directory, so it conflicts with
+ * nothing and is not reachable for others. It is small, but as durable as in production: fsync stays on.
  */
 import { type ChildProcessByStdio, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -18,8 +17,8 @@ export interface PrivatePostgres {
 }
 
 /**
- * The shell that keeps the server, as its own child so that somebody collects it. It ends with its
- * standard input, which closes when the test run ends in whatever way, kill -9 included.
+ * The shell that supervises the server as its child. It ends when its standard input closes, which happens at any end
+ * of the test run, including kill -9.
  */
 const KEEPER = `
   trap exit HUP INT PIPE TERM
@@ -43,7 +42,7 @@ export async function startPrivatePostgres(): Promise<PrivatePostgres | undefine
   const dir = mkdtempSync(join(tmpdir(), 'torpor-postgres-'));
   if (user !== undefined) chownSync(dir, user.uid, user.gid);
   const keeper = spawn('sh', ['-c', KEEPER], {
-    // Of its own group: Ctrl-C is for the test run, and the keeper learns of it by its input.
+    // A separate process group: Ctrl-C goes to the test run, and the supervisor notices the closed input.
     detached: true,
     stdio: ['pipe', 'pipe', 'pipe'],
     cwd: dir,
@@ -80,8 +79,8 @@ function unprivilegedUser(): { uid: number; gid: number } | undefined {
       const id = (flag: string) => Number(execFileSync('id', [flag, name], { stdio: 'pipe' }));
       return { uid: id('-u'), gid: id('-g') };
     } catch {
-      // This machine has no such user; the next one will do.
+      // This machine has no such user; try the next one.
     }
   }
-  throw new Error('PostgreSQL does not run as root, and there is no user postgres or nobody to run it as.');
+  throw new Error('PostgreSQL refuses to run as root, and this machine has no user postgres or nobody.');
 }

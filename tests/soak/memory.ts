@@ -10,7 +10,7 @@ import { json } from 'node:stream/consumers';
 import { ask } from '@torpor/gateway/testing';
 import { bareSandboxId, type SandboxId } from '@torpor/protocol';
 import { startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
-import { inParallel } from '../load/load.ts';
+import { mapBounded } from '../load/load.ts';
 import { guestService } from '../wake/guest-app.ts';
 import type { MemoryReading } from './memory-probe.ts';
 
@@ -44,7 +44,7 @@ export async function runMemorySoak(dataDir: string, soak: MemorySoak): Promise<
   try {
     const readings = [await readMemory(probe)];
     for (let round = 0; round < soak.rounds; round++) {
-      await inParallel(soak.concurrency, soak.sandboxesPerRound, () => runSandbox(server, soak));
+      await mapBounded(soak.concurrency, soak.sandboxesPerRound, () => runSandbox(server, soak));
       // Waits for removals that happen after the answers.
       await server.torpor.fsck();
       readings.push(await readMemory(probe));

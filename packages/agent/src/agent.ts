@@ -1,50 +1,47 @@
-/** Puts an agent together and opens its door. */
+/** Assembles an agent and starts its HTTP server. */
 import { realpath } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import type { AgentOptions } from './agent-options.ts';
-import { fileDispatch } from './file-dispatch.ts';
-import { fileFace } from './file-face.ts';
-import { freshIds, kernelRandomness } from './fresh-id.ts';
-import { setHostname } from './hostname.ts';
-import { SandboxIdentity } from './identity.ts';
-import { mountLeanProc } from './lean-proc.ts';
-import { listen } from './listen.ts';
-import { writeNames } from './machine-names.ts';
-import { MetricsSource } from './metrics.ts';
-import { Paths } from './paths.ts';
-import { PortForwarders } from './port-forwarders.ts';
-import { listeningPorts, listeningSockets } from './ports.ts';
-import { ProcessLimit } from './process-limit.ts';
-import { launch } from './process-service.ts';
-import { killQuietly, ProcessTable } from './process-table.ts';
-import { routes } from './routes.ts';
-import type { ProcessScope } from './sandbox-processes.ts';
-import { ShellPipes } from './shell-pipes.ts';
+import { fileHandler } from './files/file-handler.ts';
+import { Paths } from './files/paths.ts';
+import { routes } from './http/routes.ts';
+import { freshIds, kernelRandomness } from './identity/fresh-id.ts';
+import { SandboxIdentity } from './identity/sandbox-identity.ts';
+import { ownUser, type User, Users } from './identity/users.ts';
+import { setHostname, writeNames } from './machine/machine-names.ts';
+import { MetricsSource } from './machine/metrics.ts';
+import { ProcessLimit } from './machine/process-limit.ts';
+import { listeningPorts, listeningSockets } from './network/listening-ports.ts';
+import { PortForwarders } from './network/port-forwarders.ts';
+import { launch } from './processes/process-service.ts';
+import { killQuietly, ProcessTable } from './processes/process-table.ts';
+import type { ProcessScope } from './processes/sandbox-processes.ts';
+import { ShellPipes } from './processes/shell-pipes.ts';
+import { loadTerminals } from './processes/terminal.ts';
+import type { AgentOptions } from './startup/agent-options.ts';
+import { listen } from './startup/listen.ts';
+import { remountProc } from './startup/remount-proc.ts';
 import { Accounts } from './sudo/accounts.ts';
 import { serveCaller } from './sudo/caller.ts';
-import { SudoDoor } from './sudo/door.ts';
-import { loadTerminals } from './terminal.ts';
-import { tidyMemory } from './tidy-memory.ts';
+import { SudoSockets } from './sudo/sudo-sockets.ts';
 import { TurnRecords } from './turns/turn-records.ts';
 import { Turns } from './turns/turns.ts';
-import { ownUser, type User, Users } from './users.ts';
 
 export interface RunningAgent {
   /** `host:port` or `unix:path`. */
   readonly address: string;
   readonly user: User;
-  /** Ends the sandbox's processes, politely first. */
+  /** Ends the sandbox's processes: SIGTERM first, SIGKILL after a grace period. */
   close(): Promise<void>;
 }
 
-const POLITE_MS = 1000;
+const GRACE_MS = 1000;
 
 export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
-  if (options.ownMachine) await mountLeanProc();
+  if (options.ownMachine) await remountProc();
   const root = options.root === undefined ? undefined : await realpath(options.root);
   const own = ownUser(root);
-  const users = new Users({ own, onlyOwn: root !== undefined });
+  const users = new Users({ own, isSingleUser: root !== undefined });
   const identity = new SandboxIdentity({ ...options, clock: Date.now });
   const paths = new Paths(root);
   const monotonicMs = () => performance.now();
@@ -57,28 +54,24 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
     listening: listeningSockets,
     agentPort: () => ('port' in bound ? bound.port : undefined),
   });
-  const door = options.sudoDir === undefined ? undefined : sudoDoor(options.sudoDir, identity, pipes);
+  const sudo = options.sudoDir === undefined ? undefined : sudoSockets(options.sudoDir, identity, pipes);
   const scope = (): ProcessScope => ({
     shared: root === undefined ? undefined : { sandboxId: identity.sandboxId, agentPid: process.pid },
   });
   const processes = { table, users, identity, paths, pipes, env: process.env };
   const server = createServer(
-    // An upload or a stream of input takes as long as it takes.
+    // Uploads and streams of input may take any time.
     { requestTimeout: 0, keepAliveTimeout: 75_000, keepAlive: true },
     routes({
       identity,
       processes,
       turns: new Turns({
         records: new TurnRecords(join(stateDir, 'turns')),
-        launch: (order) => launch(processes, order, {}),
+        launch: (request) => launch(processes, request, {}),
       }),
-      files: fileDispatch({
-        users,
-        identity,
-        face: fileFace({ paths, metadataFile, newId: freshIds(kernelRandomness()) }),
-      }),
-      ports: () => listeningPorts(scope(), (socket) => forwarders.isOwn(socket)),
-      forward: (port) => forwarders.reach(port),
+      files: fileHandler({ users, identity, paths, metadataFile, newId: freshIds(kernelRandomness()) }),
+      ports: () => listeningPorts(scope(), (socket) => forwarders.isAgentSocket(socket)),
+      forward: (port) => forwarders.dialPort(port),
       metrics: new MetricsSource(scope, root ?? '/'),
       monotonicMs,
       applyHostname: async (name) => options.ownMachine && (await setHostname(name)),
@@ -86,38 +79,43 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
       limitProcesses: async (most) => options.ownMachine && (await processLimit.set(most)),
       warmUp: async () => {
         await Promise.all([pipes.warmUp(), loadTerminals().catch(() => {})]);
-        tidyMemory();
+        // Shrinks the memory image of every sandbox. Present only when Node runs with `--expose-gc`.
+        globalThis.gc?.();
       },
     }),
   );
   const bound = await listen(server, options.listen);
-  await door?.renew();
+  await sudo?.renew();
   return {
     address: 'path' in bound ? `unix:${bound.path}` : `${bound.host}:${bound.port}`,
     user: own,
     async close() {
       server.close();
       server.closeAllConnections();
-      door?.close();
+      sudo?.close();
       forwarders.close();
       await pipes.close();
-      await endAll(table);
+      await endAllProcesses(table);
     },
   };
 }
 
-function sudoDoor(directory: string, identity: SandboxIdentity, pipes: ShellPipes): SudoDoor {
+function sudoSockets(directory: string, identity: SandboxIdentity, pipes: ShellPipes): SudoSockets {
   const accounts = new Accounts();
   const parts = { accounts, pipes, env: process.env, sandboxId: () => identity.sandboxId };
-  return new SudoDoor({ directory, accounts, serve: (socket, caller) => serveCaller(socket, caller, parts) });
+  return new SudoSockets({
+    directory,
+    accounts,
+    serve: (socket, caller) => serveCaller(socket, caller, parts),
+  });
 }
 
-async function endAll(table: ProcessTable): Promise<void> {
+async function endAllProcesses(table: ProcessTable): Promise<void> {
   const running = table.list();
   for (const process of running) table.signal(process, 'SIGTERM');
   const ended = Promise.all(running.map(({ started }) => started.ended));
-  const patience = new Promise((resolve) => setTimeout(resolve, POLITE_MS).unref());
-  await Promise.race([ended, patience]);
+  const grace = new Promise((resolve) => setTimeout(resolve, GRACE_MS).unref());
+  await Promise.race([ended, grace]);
   for (const process of running) table.signal(process, 'SIGKILL');
 }
 

@@ -17,12 +17,12 @@ beforeAll(async () => {
 afterAll(() => rm(directory, { recursive: true }));
 
 describe('the bundle of the agent', () => {
-  it('is one file, the program sudo, the terminal library and a stamp', async () => {
+  it('contains one agent file, the program sudo, the terminal library and a stamp', async () => {
     expect((await readdir(bundle)).toSorted()).toEqual(['agent.mjs', 'node_modules', 'stamp', 'sudo.cjs']);
     expect(await readdir(join(bundle, 'node_modules'))).toEqual(['@lydell']);
   });
 
-  it('runs where there is nothing else, terminals included', async () => {
+  it('runs without any other file, including terminals', async () => {
     const alone = join(directory, 'alone');
     await cp(bundle, alone, { recursive: true });
     const agent = await runAgent({ script: join(alone, 'agent.mjs') });
@@ -40,7 +40,7 @@ describe('the bundle of the agent', () => {
     }
   });
 
-  it('is not built again while the sources are the same, and is when the stamp is another', async () => {
+  it('is rebuilt only when the stamp differs from the sources', async () => {
     const program = join(bundle, 'agent.mjs');
     const { mtimeMs } = await stat(program);
     await bundleAgent({ into: bundle });
@@ -51,7 +51,7 @@ describe('the bundle of the agent', () => {
     expect(await readFile(join(bundle, 'stamp'), 'utf8')).toMatch(/^[0-9a-f]{64}$/);
   });
 
-  it('may be built by several at once', async () => {
+  it('can be built by several processes at once', async () => {
     const into = join(directory, 'contested');
     await Promise.all([1, 2, 3].map(() => bundleAgent({ into })));
     expect((await readdir(directory)).filter((name) => name.startsWith('contested'))).toEqual(['contested']);

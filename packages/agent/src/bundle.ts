@@ -1,5 +1,5 @@
 /**
- * Makes the agent portable: one file, the native terminal library beside it, and the program `sudo`.
+ * Bundles the agent into one file, with the native terminal library beside it, and the program `sudo` into another.
  * Nothing else of node_modules goes into a sandbox.
  */
 import { createHash, randomUUID } from 'node:crypto';
@@ -11,18 +11,18 @@ import { build, type Plugin } from 'esbuild';
 const PACKAGE = join(import.meta.dirname, '..');
 const require = createRequire(import.meta.url);
 
-/** Loaded at run time, because it is native. */
+/** Copied beside the bundle, because native modules cannot be bundled. */
 const NATIVE = ['@lydell/node-pty', `@lydell/node-pty-${process.platform}-${process.arch}`];
 
 export interface BundleOptions {
   /**
-   * The directory to build in, the package's own `dist` unless another is named. Running agents still
-   * load from it (a file worker, a terminal), so it is updated in place and never taken away.
+   * The output directory; the package's `dist` by default. Running agents still load the terminal library from it,
+   * so it is updated in place and never removed.
    */
   readonly into?: string;
 }
 
-/** Builds when the sources are not those of the last time. Gives the directory; the program is `agent.mjs` in it. */
+/** Builds only when the sources have changed. Returns the directory; the program in it is `agent.mjs`. */
 export async function bundleAgent({ into = join(PACKAGE, 'dist') }: BundleOptions = {}): Promise<string> {
   const stamp = await sourceStamp();
   const stampFile = join(into, 'stamp');
@@ -50,16 +50,16 @@ async function bundle(outfile: string): Promise<void> {
     format: 'esm',
     target: 'node24',
     external: ['@lydell/node-pty'],
-    // Some of what is bundled was written for require.
+    // Some bundled dependencies call `require`.
     banner: {
       js: "import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);",
     },
-    plugins: [onlyWhatIsUsed, builtinsAsTheyAre],
+    plugins: [treeShakeProtocol, requireBuiltins],
     logLevel: 'silent',
   });
 }
 
-/** People wait for it each time they call it, so it is one small script of the kind that Node loads fastest. */
+/** `sudo` starts anew for each call, so it is a small minified CommonJS script, which Node loads fastest. */
 async function bundleSudo(outfile: string): Promise<void> {
   await build({
     entryPoints: [join(PACKAGE, 'src/sudo/program.ts')],
@@ -73,25 +73,28 @@ async function bundleSudo(outfile: string): Promise<void> {
   });
 }
 
-/** The words of the whole project come with schemas that an agent never uses; they are three quarters of the size. */
-const onlyWhatIsUsed: Plugin = {
+/**
+ * Marks @torpor/protocol as free of side effects, so that esbuild drops its unused schemas. They would be three
+ * quarters of the bundle.
+ */
+const treeShakeProtocol: Plugin = {
   name: 'only-what-is-used',
   setup(bundler) {
     bundler.onResolve({ filter: /^@torpor\/protocol$|^\.\.?\// }, async ({ path, pluginData, ...where }) => {
       const isProtocol = path === '@torpor/protocol' || where.importer.includes('/packages/protocol/');
-      if (pluginData === onlyWhatIsUsed || !isProtocol) return undefined;
-      const found = await bundler.resolve(path, { ...where, pluginData: onlyWhatIsUsed });
+      if (pluginData === treeShakeProtocol || !isProtocol) return undefined;
+      const found = await bundler.resolve(path, { ...where, pluginData: treeShakeProtocol });
       return { path: found.path, errors: found.errors, sideEffects: false };
     });
   },
 };
 
 /**
- * An import of a module of Node reads every one of its exports, and some of them load whole libraries when
- * they are read (a WebSocket client behind `node:http`). A require reads none: the agent starts a fifth faster
- * and is a megabyte smaller.
+ * Loads Node's built-in modules with `require`. An `import` of a built-in module reads all its exports, and some of
+ * them load whole libraries when they are read (a WebSocket client behind `node:http`). A `require` reads none: the
+ * agent starts a fifth faster and uses a megabyte less memory.
  */
-const builtinsAsTheyAre: Plugin = {
+const requireBuiltins: Plugin = {
   name: 'builtins-as-they-are',
   setup(bundler) {
     bundler.onResolve({ filter: /^[a-z_0-9:/]+$/, namespace: 'file' }, ({ path }) =>
@@ -113,7 +116,7 @@ async function copyNative(work: string): Promise<void> {
   }
 }
 
-/** File by file, so that a program in the directory finds each of them at any time; the stamp comes last. */
+/** Moves file by file, so that a running agent finds each file at any time. The stamp is moved last. */
 async function publish(work: string, into: string): Promise<void> {
   for (const file of (await filesIn(work)).filter((name) => name !== 'stamp').concat('stamp')) {
     await mkdir(dirname(join(into, file)), { recursive: true });
@@ -121,7 +124,7 @@ async function publish(work: string, into: string): Promise<void> {
   }
 }
 
-/** Changes with everything that goes into the bundle; the versions of others' code stand in package.json. */
+/** A hash of everything that goes into the bundle. package.json stands for the versions of the dependencies. */
 async function sourceStamp(): Promise<string> {
   const hash = createHash('sha256').update(`${process.platform}-${process.arch}`);
   for (const name of ['agent', 'envd', 'protocol']) {
@@ -134,7 +137,7 @@ async function sourceStamp(): Promise<string> {
   return hash.digest('hex');
 }
 
-/** Relative paths of all files below a directory, in an order that does not depend on the system. */
+/** Relative paths of all files below a directory, sorted, so that the order does not depend on the system. */
 async function filesIn(directory: string): Promise<string[]> {
   const entries = await readdir(directory, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile());

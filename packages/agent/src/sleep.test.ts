@@ -12,8 +12,8 @@ beforeAll(async () => {
 
 afterAll(() => agent.stop());
 
-describe('an agent that was frozen and goes on', () => {
-  it('listens where it did, knows its processes, and takes a new identity', async () => {
+describe('an agent that was frozen and resumed', () => {
+  it('still listens, knows its processes, and accepts a new identity', async () => {
     await agent.client.init({
       sandboxId: 'sbx_before',
       credential: 'first',

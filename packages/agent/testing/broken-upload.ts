@@ -1,7 +1,7 @@
-/** A client that begins an upload and goes away in the middle. */
+/** A client that starts an upload and disconnects in the middle. */
 import { connect } from 'node:net';
 
-/** Resolves once the head and the first bytes are sent; the caller then breaks off. */
+/** Resolves once the head and the first bytes are sent. The caller then disconnects. */
 export async function beginUpload(
   baseUrl: string,
   path: string,

@@ -1,4 +1,4 @@
-/** A really running agent for tests, in a process of its own with a directory of its own. */
+/** A running agent for tests, with a process and a directory of its own. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, realpath, rm } from 'node:fs/promises';
@@ -8,29 +8,29 @@ import { createInterface } from 'node:readline';
 import { type AgentClient, type ConnectAgentOptions, connectAgent } from '@torpor/envd';
 
 export interface RunningAgent {
-  /** Empty at first; the agent's root where it has one. */
+  /** Empty at first. The agent's root when it is confined. */
   readonly directory: string;
   readonly baseUrl: string;
   readonly pid: number;
-  /** Without a token. */
+  /** A client without an access token. */
   readonly client: AgentClient;
   connect(options: Omit<ConnectAgentOptions, 'baseUrl' | 'socketPath'>): AgentClient;
-  /** Everything it wrote on stderr so far. */
+  /** Everything the agent has written to stderr. */
   readonly log: () => string;
   stop(): Promise<void>;
 }
 
 export interface RunAgentOptions {
-  /** Confined to its directory, as in a sandbox without isolation. */
+  /** Confine the agent to its directory, as in a sandbox without isolation. */
   readonly confined?: boolean;
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** What to run instead of the sources. */
+  /** The script to run instead of the sources. */
   readonly script?: string;
   readonly socket?: boolean;
-  /** What stands behind its stdin, instead of nothing. */
+  /** Descriptor for the agent's stdin, which is /dev/null by default. */
   readonly stdin?: number;
-  /** A descriptor that it is started with, by the number it has there. */
+  /** A descriptor that the agent inherits, and its number there. */
   readonly inherited?: { readonly fd: number; readonly as: number };
 }
 
@@ -91,7 +91,7 @@ function beyondStderr(inherited: RunAgentOptions['inherited']): (number | 'ignor
   return [...Array<'ignore'>(inherited.as - 3).fill('ignore'), inherited.fd];
 }
 
-/** The first line says where it listens; an agent that ends instead is an error with its reason. */
+/** Resolves with the address in the first log line. Rejects with the log when the agent ends instead. */
 function ready(child: ChildProcess, lines: string[]): Promise<string> {
   return new Promise((resolve, reject) => {
     createInterface({ input: child.stderr as NodeJS.ReadableStream }).on('line', (line) => {
@@ -100,7 +100,7 @@ function ready(child: ChildProcess, lines: string[]): Promise<string> {
         const entry = JSON.parse(line) as { message?: string; listen?: string };
         if (entry.message === 'agent ready' && entry.listen) resolve(entry.listen);
       } catch {
-        // Not a line of ours: a warning of Node, for example.
+        // Not a log line of the agent: for example a warning of Node.
       }
     });
     child.once('exit', (code) => reject(new Error(`the agent ended with ${code}: ${lines.join('\n')}`)));

@@ -1,4 +1,4 @@
-/** What a stream of process events said, put together. */
+/** Collects a stream of process events. */
 import type { ProcessEvent } from '@torpor/envd';
 
 export interface Transcript {
@@ -18,7 +18,7 @@ export interface Transcript {
   readonly keepalives: number;
 }
 
-/** Reads until the stream ends, or until what was said satisfies `until`. */
+/** Reads until the stream ends, or until the transcript satisfies `until`. */
 export async function transcribe(
   stream: AsyncIterable<{ event?: ProcessEvent | undefined }>,
   until: (transcript: Transcript) => boolean = () => false,
@@ -59,7 +59,7 @@ function add(said: Transcript, event: ProcessEvent | undefined): Transcript {
   }
 }
 
-/** A command for a shell, as clients start it. */
+/** A shell command, as clients start it. */
 export function shell(command: string): { cmd: string; args: string[] } {
   return { cmd: '/bin/bash', args: ['-c', command] };
 }

@@ -1,4 +1,4 @@
-/** What every part of the builds works with. */
+/** Dependencies of every part of the builds. */
 import type { Clock, Database, Ids, Report } from '@torpor/engine';
 import type { RunnerName } from '@torpor/protocol';
 import type { BuildSandboxes } from './ports/sandboxes.ts';
@@ -6,18 +6,19 @@ import type { Runner } from './runners/runner.ts';
 import type { BuildSettings } from './settings.ts';
 
 /**
- * Where a campaign lets the server die: in each stage right after its beginning was written, and between any two
- * effects. In the order in which a build passes them; the last three are passed by those that do not become ready.
+ * Points at which a test campaign lets the server crash: right after the start of each stage is written, and between
+ * any two effects. Listed in the order in which a build passes them. Only builds that do not become ready pass the
+ * last three.
  */
 export const BUILD_POINTS = [
   'queued',
   'starting',
   'scaffold',
   'code',
-  'made',
+  'generated',
   'deps',
   'created',
-  'furnished',
+  'installed',
   'checks',
   'published',
   'live',
@@ -36,22 +37,22 @@ export interface BuildContext {
   /** For debug ids. */
   readonly uuid: () => string;
   readonly sandboxes: BuildSandboxes;
-  /** `none` needs no runner: it is the build without one. */
+  /** The runner `none` has no entry: such a build makes no files. */
   readonly runners: ReadonlyMap<RunnerName, Runner>;
   readonly settings: BuildSettings;
-  /** Texts that must never stand in a log. */
+  /** Texts that must never appear in a log. */
   readonly secrets: readonly string[];
-  /** What an operator should know and no caller waits for. */
+  /** Reports problems to the operator. */
   readonly report: Report;
-  /** Passed between effects; outside of a campaign it costs nothing. */
+  /** Called between effects, for the test campaign. Does nothing in a real server. */
   readonly pass: (point: BuildPoint) => Promise<void> | void;
   readonly serverId: string;
-  /** No other server can be at work on this database. */
+  /** No other server can use this database. */
   readonly alone: boolean;
 }
 
-/** The queue of the engine that builds stand in. */
+/** The name of the builds' queue in the engine. */
 export const QUEUE = 'builds';
-/** Told of every event of a build, and of every piece of log. */
+/** Notification channels for events and log lines of builds. */
 export const EVENT_CHANNEL = 'builds';
 export const LOG_CHANNEL = 'build-logs';

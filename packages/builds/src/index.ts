@@ -8,7 +8,7 @@ export { ResumeFailed } from './preview/resume.ts';
 export { type CommandOptions, hostCommandRunner, sandboxCommandRunner } from './runners/command.ts';
 export type { FileLimits, GeneratedFile } from './runners/generated-files.ts';
 export { type OpenAiOptions, openaiRunner } from './runners/openai.ts';
-export type { Runner, RunnerOrder } from './runners/runner.ts';
+export type { Runner, RunnerInput } from './runners/runner.ts';
 export { starterRunner } from './runners/starter.ts';
 export {
   BUILD_FILE_SETTING_ORDER,

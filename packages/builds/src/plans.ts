@@ -1,21 +1,21 @@
 /**
- * Plans: what users of one kind may have. Three come along, with numbers that hurt nobody; the operator changes
- * them, adds others, and says which user has which.
+ * Plans: limits for groups of users. Three are built in; the operator can change them, add others, and assign them to
+ * users.
  */
 import { TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 
 const planSchema = z.strictObject({
-  /** How much further ahead in the line. */
+  /** Raises the priority in the queue. */
   boost: z.int().min(0).max(999),
-  /** Builds that a user, and a project, may have at work at once. */
+  /** Builds of a user, and of a project, that may run at once. */
   perUser: z.int().min(1).max(10_000),
   perProject: z.int().min(1).max(10_000),
-  /** What is more waits for the next day. */
+  /** Further builds are scheduled for the next day. */
   perDay: z.int().min(1).max(1_000_000),
-  /** Iterations of one build before somebody has to say that it should go on; three times that is the end. */
+  /** Iterations of one build before the user must confirm; three times this number is the hard limit. */
   iterations: z.int().min(0).max(10_000),
-  /** What a build is thought to take before there is experience. */
+  /** The expected duration of a build before any has been measured. */
   usualSeconds: z.int().min(1).max(86_400),
 });
 export type Plan = Readonly<z.infer<typeof planSchema>>;
@@ -24,7 +24,7 @@ const planNameSchema = z
   .string()
   .regex(/^[A-Za-z0-9][\w.-]{0,63}$/, 'a plan has a name of letters and digits');
 
-/** As an operator writes them: what is not said stays as it is. */
+/** As an operator writes them. Absent fields keep their values. */
 export const planChangesSchema = z.record(planNameSchema, planSchema.partial());
 export type PlanChanges = Readonly<z.infer<typeof planChangesSchema>>;
 
@@ -35,9 +35,9 @@ export const PLANS: Readonly<Record<string, Plan>> = {
   medium: { boost: 2, perUser: 3, perProject: 3, perDay: 50, iterations: 3, usualSeconds: 600 },
   large,
 };
-export const USUAL_PLAN = 'large';
+export const DEFAULT_PLAN = 'large';
 
-/** A new plan begins as the largest that comes along. */
+/** A new plan starts from the values of the plan `large`. */
 export function withChanges(changes: PlanChanges): Readonly<Record<string, Plan>> {
   const changed = Object.entries(changes).map(([name, change]) => {
     const before = Object.hasOwn(PLANS, name) ? PLANS[name] : large;

@@ -1,4 +1,4 @@
-/** Every bound, budget and cap of builds (R113). A new one is one line here; plans are configured by themselves. */
+/** All limits and timeouts of builds (R113). A new one is one line here. Plans are configured separately. */
 import {
   byteCount,
   count,
@@ -11,7 +11,7 @@ import {
   type SettingValues,
   YEAR_MS,
 } from '@torpor/protocol';
-import { PLANS, type PlanChoice, USUAL_PLAN } from './plans.ts';
+import { DEFAULT_PLAN, PLANS, type PlanChoice } from './plans.ts';
 import type { FileLimits } from './runners/generated-files.ts';
 
 export const BUILD_SETTINGS = {
@@ -71,7 +71,7 @@ export const BUILD_SETTINGS = {
   ),
 } as const;
 
-/** What a runner may write. */
+/** Limits for the files of a runner. */
 export const BUILD_FILE_SETTINGS = {
   count: count(2_000, 'Files that a build may have.'),
   fileBytes: byteCount(5 * 1024 ** 2, 'Size of one file of a build, at most.', { max: 1024 ** 3 }),
@@ -87,7 +87,7 @@ export const DEFAULT_BUILD_SETTINGS: BuildSettings = {
   ...defaultsOf(BUILD_SETTINGS),
   files: defaultsOf(BUILD_FILE_SETTINGS),
   plans: PLANS,
-  defaultPlan: USUAL_PLAN,
+  defaultPlan: DEFAULT_PLAN,
   planOfUser: {},
 };
 

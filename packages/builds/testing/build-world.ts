@@ -1,19 +1,25 @@
-/** Builds for a test: a real database, a provider and a runner that the test scripts, and its own clock. */
+/** Builds for a test: a real database, a fake sandbox provider, a runner that the test defines, and a clock. */
 import { randomUUID } from 'node:crypto';
 import { type Clock, type Database, randomIds, systemClock } from '@torpor/engine';
 import { type DatabaseKind, type FreshDatabase, freshDatabase } from '@torpor/engine/testing';
-import type { BuildEvent, BuildState, JobId, RunnerName } from '@torpor/protocol';
+import {
+  type BuildEvent,
+  type BuildState,
+  buildEventSchema,
+  type JobId,
+  type RunnerName,
+} from '@torpor/protocol';
 import { Builds } from '../src/builds.ts';
 import type { BuildContext } from '../src/context.ts';
 import { type BuildJob, findJob } from '../src/jobs/job.ts';
 import { textFile } from '../src/runners/generated-files.ts';
-import type { Runner, RunnerOrder } from '../src/runners/runner.ts';
+import type { Runner, RunnerInput } from '../src/runners/runner.ts';
 import { type BuildSettings, DEFAULT_BUILD_SETTINGS } from '../src/settings.ts';
 import { FakeProvider } from './fake-provider.ts';
 
 export const OWNER = { org: 'acme', user: 'ada' } as const;
 
-/** The smallest application there is. */
+/** A minimal application. */
 export const APP = [
   textFile('package.json', JSON.stringify({ scripts: { start: 'node server.mjs' } })),
   textFile('server.mjs', 'console.log("hello")'),
@@ -36,7 +42,7 @@ export interface BuildWorld {
   dispose(): Promise<void>;
 }
 
-/** As if nobody had ever built anything: quicker than another database. */
+/** Deletes all builds, which is faster than a new database. */
 export async function emptyBuilds(db: Database): Promise<void> {
   await db.transaction(async (tx) => {
     for (const table of ['logs', 'events', 'files', 'jobs', 'projects', 'usage', 'durations']) {
@@ -49,11 +55,11 @@ export async function emptyBuilds(db: Database): Promise<void> {
 export interface BuildWorldOptions {
   readonly clock?: Clock;
   readonly settings?: Partial<BuildSettings>;
-  readonly run?: (order: RunnerOrder, signal: AbortSignal) => Promise<typeof APP>;
+  readonly run?: (order: RunnerInput, signal: AbortSignal) => Promise<typeof APP>;
   readonly runners?: ReadonlyMap<RunnerName, Runner>;
-  /** Puts something between the builds and their database. */
+  /** Wraps the database, for example to inject errors. */
   readonly wrap?: (db: Database) => Database;
-  /** False: nobody works on what is queued. */
+  /** False: no worker is started. */
   readonly working?: boolean;
 }
 
@@ -95,7 +101,7 @@ export async function buildWorld(kind: DatabaseKind, options: BuildWorldOptions 
       'SELECT data FROM build_events WHERE job_id = $1 ORDER BY seq',
       [id],
     );
-    return rows.map(({ data }) => JSON.parse(data) as BuildEvent);
+    return rows.map(({ data }) => buildEventSchema.parse(JSON.parse(data)));
   };
   return {
     fresh,

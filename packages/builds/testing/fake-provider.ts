@@ -1,7 +1,6 @@
 /**
- * A provider of sandboxes that a test writes itself: it notes every call with its time, does what it should, and
- * fails when it is told to, in any shape. Like some real ones it gives a sandbox only five minutes when it is
- * connected to.
+ * A fake provider of sandboxes: it records every call with its time, and fails on demand. Like some real providers, it
+ * sets the lifetime of a sandbox to five minutes on every connect.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -18,10 +17,10 @@ import {
 import type {
   BuildCapabilities,
   BuildSandboxes,
-  CommandOrder,
   NewSandbox,
-  SandboxGlance,
-  Visit,
+  PreviewResponse,
+  SandboxCommand,
+  SandboxSummary,
 } from '../src/ports/sandboxes.ts';
 import type { GeneratedFile } from '../src/runners/generated-files.ts';
 
@@ -36,9 +35,9 @@ export interface FakeSandbox {
   checkpointId: CheckpointId | null;
   services: Service[];
   processes: Map<number, string>;
-  /** Whether the dev server answers by itself after a connect, because memory survived. */
+  /** Whether the dev server still runs after a connect, because memory was kept. */
   keepsMemory: boolean;
-  /** What is known to be wrong with the checkpoint of one that is paused. */
+  /** Known damage of a paused sandbox's checkpoint. */
   damage: { readonly sure: boolean; readonly reason: string } | null;
 }
 
@@ -49,7 +48,7 @@ export interface Call {
   readonly detail?: unknown;
 }
 
-/** What happens to a call instead of, or before, what it should do. */
+/** Runs before a call, which fails when this throws. */
 export type FakeFault = (sandbox: FakeSandbox | undefined) => void | Promise<void>;
 
 const CONNECTED_SECONDS = 300;
@@ -58,31 +57,34 @@ const FIRST_PID = 100;
 export class FakeProvider implements BuildSandboxes {
   readonly sandboxes = new Map<SandboxId, FakeSandbox>();
   readonly calls: Call[] = [];
-  /** What its runtime can do. */
+  /** Capabilities of the runtime. */
   can: BuildCapabilities = { pause: 'memory', fork: true };
-  /** Changes with a move of the provider. */
+  /** The domain of preview URLs, which tests change. */
   host = 'preview.test';
-  /** What the application answers; by the time since its start. */
-  answer: (sandbox: FakeSandbox, sinceStartMs: number) => Visit = () => ({ status: 200, headers: {} });
-  /** What a command ends with, and says. */
-  command: (order: CommandOrder) => number = () => 0;
-  /** What a runner's program leaves in its workspace. */
+  /** The application's answer, by the time since its start. */
+  answer: (sandbox: FakeSandbox, sinceStartMs: number) => PreviewResponse = () => ({
+    status: 200,
+    headers: {},
+  });
+  /** Returns the exit code of a command; may write its output. */
+  command: (order: SandboxCommand) => number = () => 0;
+  /** The files that `read` returns: those of a runner's program. */
   workspace: readonly GeneratedFile[] = [];
-  private readonly clock: Clock;
-  private readonly faults = new Map<keyof BuildSandboxes, FakeFault[]>();
-  private readonly startedAt = new Map<SandboxId, number>();
-  private nextPid = FIRST_PID;
+  readonly #clock: Clock;
+  readonly #faults = new Map<keyof BuildSandboxes, FakeFault[]>();
+  readonly #startedAt = new Map<SandboxId, number>();
+  #nextPid = FIRST_PID;
 
   constructor(clock: Clock) {
-    this.clock = clock;
+    this.#clock = clock;
   }
 
-  /** The next calls of this kind meet these, in order; then all is well again. */
+  /** Applies these faults to the next calls of this kind, in order. Later calls succeed. */
   fail(call: keyof BuildSandboxes, ...faults: FakeFault[]): void {
-    this.faults.set(call, [...(this.faults.get(call) ?? []), ...faults]);
+    this.#faults.set(call, [...(this.#faults.get(call) ?? []), ...faults]);
   }
 
-  /** Sandboxes that run or sleep. */
+  /** Running and paused sandboxes. */
   get live(): FakeSandbox[] {
     return [...this.sandboxes.values()].filter(({ state }) => state === 'running' || state === 'paused');
   }
@@ -97,7 +99,7 @@ export class FakeProvider implements BuildSandboxes {
 
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
     const id = makeId('sbx', randomBytes);
-    await this.note('create', id, lifetimeSeconds);
+    await this.#note('create', id, lifetimeSeconds);
     signal.throwIfAborted();
     if (from !== undefined && !this.can.fork) throw unsupported('fork');
     const source = from === undefined ? undefined : this.sandboxes.get(from);
@@ -108,7 +110,7 @@ export class FakeProvider implements BuildSandboxes {
       state: 'running',
       files: new Map(source?.files),
       lifetimeSeconds,
-      endsAt: this.clock.now() + lifetimeSeconds * 1_000,
+      endsAt: this.#clock.now() + lifetimeSeconds * 1_000,
       checkpointId: null,
       services: [],
       processes: new Map(),
@@ -119,29 +121,29 @@ export class FakeProvider implements BuildSandboxes {
   }
 
   async ofJob(org: string, jobId: JobId): Promise<SandboxId[]> {
-    await this.note('ofJob', undefined);
+    await this.#note('ofJob', undefined);
     return this.live.filter((one) => one.org === org && one.jobId === jobId).map(({ id }) => id);
   }
 
   async write(_: string, id: SandboxId, directory: string, files: readonly GeneratedFile[]): Promise<void> {
-    const sandbox = await this.running('write', id);
+    const sandbox = await this.#running('write', id);
     for (const { path, content } of files) {
       sandbox.files.set(`${directory}/${path}`, Buffer.from(content).toString('utf8'));
     }
   }
 
   async remove(_: string, id: SandboxId, directory: string, paths: readonly string[]): Promise<void> {
-    const sandbox = await this.running('remove', id);
+    const sandbox = await this.#running('remove', id);
     for (const path of paths) sandbox.files.delete(`${directory}/${path}`);
   }
 
   async read(_: string, id: SandboxId): Promise<GeneratedFile[]> {
-    await this.running('read', id);
+    await this.#running('read', id);
     return [...this.workspace];
   }
 
-  async run(_: string, id: SandboxId, order: CommandOrder): Promise<{ exitCode: number }> {
-    await this.running('run', id, order.command);
+  async run(_: string, id: SandboxId, order: SandboxCommand): Promise<{ exitCode: number }> {
+    await this.#running('run', id, order.command);
     return { exitCode: this.command(order) };
   }
 
@@ -151,58 +153,58 @@ export class FakeProvider implements BuildSandboxes {
     service: Service,
     signal: AbortSignal,
   ): Promise<SandboxId> {
-    const workbench = await this.running('publish', id, service);
+    const buildSandbox = await this.#running('publish', id, service);
     signal.throwIfAborted();
-    workbench.services = [service];
-    this.begin(workbench);
-    workbench.endsAt = this.clock.now() + order.lifetimeSeconds * 1_000;
+    buildSandbox.services = [service];
+    this.#begin(buildSandbox);
+    buildSandbox.endsAt = this.#clock.now() + order.lifetimeSeconds * 1_000;
     return id;
   }
 
   async connect(_: string, id: SandboxId): Promise<void> {
-    await this.note('connect', id);
-    const sandbox = this.get(id);
-    if (sandbox.state === 'paused' && !sandbox.keepsMemory) this.startedAt.delete(id);
+    await this.#note('connect', id);
+    const sandbox = this.#get(id);
+    if (sandbox.state === 'paused' && !sandbox.keepsMemory) this.#startedAt.delete(id);
     sandbox.state = 'running';
     sandbox.lifetimeSeconds = CONNECTED_SECONDS;
-    sandbox.endsAt = this.clock.now() + CONNECTED_SECONDS * 1_000;
+    sandbox.endsAt = this.#clock.now() + CONNECTED_SECONDS * 1_000;
   }
 
   async setLifetime(_: string, id: SandboxId, seconds: number): Promise<void> {
-    const sandbox = await this.running('setLifetime', id, seconds);
+    const sandbox = await this.#running('setLifetime', id, seconds);
     sandbox.lifetimeSeconds = seconds;
-    sandbox.endsAt = this.clock.now() + seconds * 1_000;
+    sandbox.endsAt = this.#clock.now() + seconds * 1_000;
   }
 
   async processes(_: string, id: SandboxId): Promise<number[]> {
-    return [...(await this.running('processes', id)).processes.keys()];
+    return [...(await this.#running('processes', id)).processes.keys()];
   }
 
   async endProcess(_: string, id: SandboxId, pid: number): Promise<void> {
-    (await this.running('endProcess', id, pid)).processes.delete(pid);
+    (await this.#running('endProcess', id, pid)).processes.delete(pid);
   }
 
   async startServices(_: string, id: SandboxId): Promise<void> {
-    this.begin(await this.running('startServices', id));
+    this.#begin(await this.#running('startServices', id));
   }
 
   async pause(_: string, id: SandboxId): Promise<{ checkpointId: CheckpointId | null }> {
-    await this.note('pause', id);
+    await this.#note('pause', id);
     if (this.can.pause === 'none') throw unsupported('pause');
-    const sandbox = this.get(id);
+    const sandbox = this.#get(id);
     sandbox.state = 'paused';
     sandbox.checkpointId = makeId('ckpt', randomBytes);
     return { checkpointId: sandbox.checkpointId };
   }
 
   async kill(_: string, id: SandboxId): Promise<void> {
-    await this.note('kill', id);
+    await this.#note('kill', id);
     const sandbox = this.sandboxes.get(id);
     if (sandbox !== undefined) sandbox.state = 'killed';
   }
 
-  async find(_: string, id: SandboxId): Promise<SandboxGlance | undefined> {
-    await this.note('find', id);
+  async find(_: string, id: SandboxId): Promise<SandboxSummary | undefined> {
+    await this.#note('find', id);
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return undefined;
     const { state, checkpointId, endsAt, damage } = sandbox;
@@ -213,28 +215,28 @@ export class FakeProvider implements BuildSandboxes {
     return `https://${port}-${id.slice(4)}.${this.host}`;
   }
 
-  async visit(id: SandboxId): Promise<Visit> {
-    await this.note('visit', id);
-    const sandbox = this.get(id);
-    const startedAt = this.startedAt.get(id);
+  async requestPreview(id: SandboxId): Promise<PreviewResponse> {
+    await this.#note('requestPreview', id);
+    const sandbox = this.#get(id);
+    const startedAt = this.#startedAt.get(id);
     if (sandbox.state !== 'running' || startedAt === undefined) return { status: 502, headers: {} };
-    return this.answer(sandbox, this.clock.now() - startedAt);
+    return this.answer(sandbox, this.#clock.now() - startedAt);
   }
 
-  /** The dev server is started: a process and the time it began. */
-  private begin(sandbox: FakeSandbox): void {
-    sandbox.processes.set(this.nextPid++, 'dev-server');
-    this.startedAt.set(sandbox.id, this.clock.now());
+  /** Starts the dev server: records a process and its start time. */
+  #begin(sandbox: FakeSandbox): void {
+    sandbox.processes.set(this.#nextPid++, 'dev-server');
+    this.#startedAt.set(sandbox.id, this.#clock.now());
   }
 
-  private async running(call: keyof BuildSandboxes, id: SandboxId, detail?: unknown): Promise<FakeSandbox> {
-    await this.note(call, id, detail);
-    const sandbox = this.get(id);
+  async #running(call: keyof BuildSandboxes, id: SandboxId, detail?: unknown): Promise<FakeSandbox> {
+    await this.#note(call, id, detail);
+    const sandbox = this.#get(id);
     if (sandbox.state !== 'running') throw new TorporError('conflict', `The sandbox is ${sandbox.state}.`);
     return sandbox;
   }
 
-  private get(id: SandboxId): FakeSandbox {
+  #get(id: SandboxId): FakeSandbox {
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined || sandbox.state === 'killed') {
       throw new TorporError('not_found', `There is no sandbox ${id}.`, { sandboxId: id });
@@ -242,9 +244,9 @@ export class FakeProvider implements BuildSandboxes {
     return sandbox;
   }
 
-  private async note(call: keyof BuildSandboxes, id: SandboxId | undefined, detail?: unknown): Promise<void> {
-    this.calls.push({ call, id, at: this.clock.now(), ...(detail === undefined ? {} : { detail }) });
-    const fault = this.faults.get(call)?.shift();
+  async #note(call: keyof BuildSandboxes, id: SandboxId | undefined, detail?: unknown): Promise<void> {
+    this.calls.push({ call, id, at: this.#clock.now(), ...(detail === undefined ? {} : { detail }) });
+    const fault = this.#faults.get(call)?.shift();
     await fault?.(id === undefined ? undefined : this.sandboxes.get(id));
   }
 }

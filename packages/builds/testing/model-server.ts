@@ -1,4 +1,4 @@
-/** A server that speaks the protocol of OpenAI-compatible endpoints, streaming, and says what a test tells it to. */
+/** A fake OpenAI-compatible endpoint that streams the answers a test defines. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -6,7 +6,7 @@ import { json } from 'node:stream/consumers';
 
 export interface ToolCall {
   readonly name: string;
-  /** An object, or the text to send in its place, well formed or not. */
+  /** An object, or the text to send instead, valid JSON or not. */
   readonly arguments: unknown;
 }
 
@@ -15,13 +15,13 @@ export interface Turn {
   readonly text?: string;
   readonly calls?: readonly ToolCall[];
   readonly tokens?: number;
-  /** Instead of a stream. */
+  /** Answer with this HTTP status instead of a stream. */
   readonly status?: number;
-  /** Sent as it is, in place of a stream of ours. */
+  /** Send this text instead of a generated stream. */
   readonly raw?: string;
-  /** The connection breaks after this many chunks. */
+  /** Close the connection after this many chunks. */
   readonly breakAfter?: number;
-  /** Nothing is ever answered. */
+  /** Never answer. */
   readonly hang?: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** A build that is ready and sleeps, without a worker having worked on it. */
+/** A ready build with a paused preview, created without a worker. */
 import type { JobId, SandboxId } from '@torpor/protocol';
 import { submit } from '../src/jobs/submit.ts';
 import { transition } from '../src/jobs/transition.ts';

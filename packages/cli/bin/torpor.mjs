@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * Starts the command on Node 24, which runs its TypeScript directly. Whatever Node this is, so it is plain
- * JavaScript: where it is older, the Node that the clone brings along takes over.
+ * Starts the CLI on Node 24, which runs its TypeScript directly. This file is plain JavaScript, because an older Node
+ * may run it. Then it starts the Node that is installed in the clone.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -12,23 +12,23 @@ import { fileURLToPath } from 'node:url';
 const here = dirname(fileURLToPath(import.meta.url));
 
 if (Number(process.versions.node.split('.')[0]) >= 24) {
-  // Beside the code and not in a directory that others may write to: what is in it is run.
+  // The cached code is executed, so the cache must not be in a directory that others can write to.
   module.enableCompileCache?.(join(here, '..', 'node_modules', '.cache', 'compiled'));
   const { main } = await import('../src/main.ts');
   await main();
 } else {
-  const node = broughtAlong(here);
+  const node = findInstalledNode(here);
   if (node === undefined) {
     console.error(
       `torpor needs Node 24 or newer; this is ${process.version}. Run \`npm install\` in the clone.`,
     );
     process.exit(1);
   }
-  takeOver(node);
+  runWith(node);
 }
 
 /** @param {string} from */
-function broughtAlong(from) {
+function findInstalledNode(from) {
   for (let at = from; ; at = dirname(at)) {
     const node = join(at, 'node_modules', '.bin', 'node');
     if (existsSync(node)) return node;
@@ -37,9 +37,9 @@ function broughtAlong(from) {
 }
 
 /** @param {string} node */
-function takeOver(node) {
+function runWith(node) {
   const child = spawn(node, process.argv.slice(1), { stdio: 'inherit' });
-  // The terminal sends an interrupt to both; the other one decides what it means.
+  // The terminal sends an interrupt to both processes; the child decides what to do.
   process.on('SIGINT', () => {});
   for (const signal of /** @type {const} */ (['SIGTERM', 'SIGHUP']))
     process.on(signal, () => child.kill(signal));

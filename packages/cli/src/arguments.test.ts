@@ -14,7 +14,7 @@ describe('the command line', () => {
   });
 });
 
-describe('a command that ends in another', () => {
+describe('a command that ends in another command line', () => {
   const takesValue = (option: string) => ['--cwd', '-e'].includes(option);
 
   it.each([
@@ -24,7 +24,7 @@ describe('a command that ends in another', () => {
     ['web --cwd=/tmp -e A=1 ls', 'web --cwd=/tmp -e A=1 -- ls'],
     ['web -- ls -l', 'web -- ls -l'],
     ['web', 'web'],
-  ])('keeps the options apart: %s', (given, guarded) => {
+  ])('separates the options: %s', (given, guarded) => {
     expect(guardCommand(given.split(' '), takesValue, 1).join(' ')).toBe(guarded);
   });
 });
@@ -34,11 +34,11 @@ describe('a misspelt name', () => {
     ['puase', 'pause'],
     ['resum', 'resume'],
     ['snapshots', 'snapshot'],
-  ])('%s is near %s', (name, meant) => {
+  ])('%s is similar to %s', (name, meant) => {
     expect(similar(name, ['pause', 'resume', 'snapshot', 'ls'])).toContain(meant);
   });
 
-  it('is near nothing when it is nothing like any', () => {
+  it('has no suggestions when nothing is similar', () => {
     expect(similar('frobnicate', ['pause', 'resume', 'ls'])).toEqual([]);
   });
 });

@@ -1,4 +1,4 @@
-/** Reads a command line as far as the command's name; the rest is the command's own to read. */
+/** Finds the command name in a command line. The command itself parses the rest. */
 
 export interface CommandLine {
   /** Undefined when no command was named. */
@@ -6,10 +6,10 @@ export interface CommandLine {
   readonly rest: readonly string[];
 }
 
-/** Options that may stand before the command and take a value. */
+/** Options with a value that may come before the command name. */
 const WITH_VALUE: ReadonlySet<string> = new Set(['--url', '--api-key', '--data-dir', '--org-id']);
 
-/** `torpor sandbox X` is `torpor X`. Options before the name count as if they stood after it. */
+/** `torpor sandbox X` is `torpor X`. Options before the name count as options of the command. */
 export function readCommandLine(argv: readonly string[]): CommandLine {
   const before: string[] = [];
   let left = [...argv];
@@ -24,8 +24,8 @@ export function readCommandLine(argv: readonly string[]): CommandLine {
 }
 
 /**
- * Puts `--` before the first word of a command to be run, so that `torpor exec web ls -l` gives `-l` to `ls`.
- * Options of ours may stand anywhere before that word.
+ * Inserts `--` before the first word of a program to run, so that `torpor exec web ls -l` passes `-l` to `ls`.
+ * Options of the CLI may come anywhere before that word.
  */
 export function guardCommand(
   rest: readonly string[],
@@ -36,7 +36,7 @@ export function guardCommand(
   for (let i = 0; i < rest.length; i++) {
     const token = rest[i] ?? '';
     if (token === '--') {
-      // Only what is ours may stand before it; a `--` after the command's first word is the command's.
+      // Everything before this `--` belongs to the CLI. A `--` after the first word of the program is the program's.
       return [...rest];
     }
     if (token.startsWith('-') && token !== '-') {
@@ -48,7 +48,7 @@ export function guardCommand(
   return [...rest];
 }
 
-/** The names nearest to a misspelt one, if any is near. */
+/** The names that are similar to a misspelt one. */
 export function similar(name: string, names: readonly string[]): string[] {
   const near = names.map((other) => ({ other, far: distance(name, other) })).filter(({ far }) => far <= 2);
   return near
@@ -57,7 +57,7 @@ export function similar(name: string, names: readonly string[]): string[] {
     .slice(0, 3);
 }
 
-/** How many letters have to be changed, added, removed or swapped. */
+/** The edit distance: letters that have to be changed, added, removed or swapped. */
 function distance(a: string, b: string): number {
   const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)];
   for (let i = 1; i <= a.length; i++) {

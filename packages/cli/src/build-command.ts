@@ -1,18 +1,18 @@
-/** Puts one command together: the options that all have, its own, and help that teaches. */
+/** Builds one command: its own options, the common options, and help with examples. */
 import { Command, Option } from 'commander';
 import { Cli, type CommonOptions, type Handler, type HandlerFactory } from './cli.ts';
 import type { CommandEntry } from './command-table.ts';
 import type { Io } from './io.ts';
 
-/** What is known of a command once it runs: how failures are to be told, and what to exit with. */
+/** Set while a command runs: its exit code, and whether errors are printed as JSON. */
 export interface Outcome {
   exitCode: number;
   json: boolean;
 }
 
-const COMMON_OPTIONS = 'Common options:';
+export const COMMON_OPTIONS = 'Common options:';
 
-/** What is loaded of a command, ready to parse its arguments. `outcome` has what it says to exit with. */
+/** Loads a command and prepares it to parse its arguments. The command sets `outcome`. */
 export async function buildCommand(
   entry: CommandEntry,
   io: Io,
@@ -25,7 +25,7 @@ export async function buildCommand(
   const { define } = await entry.load();
   define(command, handlerFactory(io, signal, outcome));
   for (const one of [command, ...command.commands]) addCommonOptions(one, io);
-  // The program's name stands in its usage, though nothing above it is built.
+  // The parent only adds the program's name to the usage line.
   const parent = new Command('torpor');
   parent.addCommand(command);
   return command;
@@ -53,11 +53,11 @@ function addCommonOptions(command: Command, io: Io): void {
     .helpCommand(false)
     .addHelpOption(new Option('-h, --help', 'show this help').helpGroup(COMMON_OPTIONS));
   const common = [
-    new Option('--json', 'answer as JSON; errors too, on stderr'),
-    new Option('--url <url>', 'the server (TORPOR_URL)'),
-    new Option('--api-key <key>', 'the key for it (TORPOR_API_KEY)'),
-    new Option('--data-dir <dir>', 'where the local server keeps its data (TORPOR_DATA_DIR)'),
-    new Option('--org-id <org>', 'refuse to go on when the key belongs to another organisation'),
+    new Option('--json', 'print the answer as JSON, and errors as JSON on stderr'),
+    new Option('--url <url>', 'address of the server (TORPOR_URL)'),
+    new Option('--api-key <key>', 'API key (TORPOR_API_KEY)'),
+    new Option('--data-dir <dir>', 'data directory of the local server (TORPOR_DATA_DIR)'),
+    new Option('--org-id <org>', 'fail when the key belongs to another organisation'),
   ];
   for (const option of common) {
     if (!command.options.some(({ long }) => long === option.long))
@@ -66,13 +66,22 @@ function addCommonOptions(command: Command, io: Io): void {
 }
 
 export interface CommandExamples {
-  /** Each with what it does, in a few words. */
+  /** Each example has a short description. */
   readonly examples: readonly (readonly [line: string, what: string])[];
   readonly seeAlso: readonly string[];
 }
 
-/** Examples and neighbours under the help of a command. */
-export function addExamples(command: Command, { examples, seeAlso }: CommandExamples): void {
+const examplesByCommand = new WeakMap<Command, CommandExamples>();
+
+/** The examples of a command, for the reference page. */
+export function examplesOf(command: Command): CommandExamples | undefined {
+  return examplesByCommand.get(command);
+}
+
+/** Adds examples and related commands to the help of a command. */
+export function addExamples(command: Command, commandExamples: CommandExamples): void {
+  examplesByCommand.set(command, commandExamples);
+  const { examples, seeAlso } = commandExamples;
   const width = Math.max(...examples.map(([line]) => line.length));
   const lines = examples.map(([line, what]) => `  $ ${line.padEnd(width)}  # ${what}`);
   const also = seeAlso.map((name) => `torpor ${name}`).join(', ');

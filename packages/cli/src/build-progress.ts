@@ -1,4 +1,4 @@
-/** A build as it happens: on a terminal one line per stage with its time and the last thing said; else nothing. */
+/** Shows the progress of a build on a terminal: one line per stage, with its duration and the last log line. */
 import { type BuildEvent, type BuildState, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
 import type { Cli } from './cli.ts';
 
@@ -7,7 +7,7 @@ const FRAME_MS = 80;
 const CLEAR_LINE = '\r\u001b[K';
 const DEFAULT_WIDTH = 80;
 
-/** Resolves when the build is over, however it ended. */
+/** Resolves when the build has ended, with or without success. */
 export async function followBuild(cli: Cli, id: JobId): Promise<void> {
   const { builds } = await cli.torpor();
   const { signal } = cli;
@@ -22,13 +22,13 @@ export async function followBuild(cli: Cli, id: JobId): Promise<void> {
     shown?.end();
   }
 
-  /** The log is an extra: without it the stages are still shown. */
+  /** The log is optional: the stages are shown without it. */
   async function follow(lines: StageLines): Promise<void> {
     try {
       const until = AbortSignal.any([signal, done.signal]);
       for await (const { text } of builds.followLogs(id, { signal: until })) lines.showLine(text);
     } catch {
-      // See above.
+      // The log is optional.
     }
   }
 }
@@ -65,25 +65,25 @@ class StageLines {
     this.#cli.io.stderr.write(CLEAR_LINE);
   }
 
-  /** The stage that is over stays on the screen, with what it took. */
+  /** A finished stage stays on the screen with its duration. */
   #endStage(at: number, failed: boolean): void {
     const { stderr, errorColors } = this.#cli.io;
     if (this.#stage === undefined) return;
     const mark = failed ? errorColors.red('✗') : errorColors.green('✓');
     const seconds = errorColors.dim(`${((at - this.#since) / 1_000).toFixed(1)} s`);
-    stderr.write(`${CLEAR_LINE}${mark} ${wordsOf(this.#stage)} ${seconds}\n`);
+    stderr.write(`${CLEAR_LINE}${mark} ${labelOf(this.#stage)} ${seconds}\n`);
   }
 
   #draw(): void {
     const { stderr, errorColors } = this.#cli.io;
     if (this.#stage === undefined) return;
-    const words = STAGE_LABELS[this.#stage];
-    const room = Math.max(0, (stderr.columns ?? DEFAULT_WIDTH) - words.length - 6);
+    const label = STAGE_LABELS[this.#stage];
+    const room = Math.max(0, (stderr.columns ?? DEFAULT_WIDTH) - label.length - 6);
     const sign = errorColors.cyan(FRAMES[this.#frame++ % FRAMES.length] ?? '');
-    stderr.write(`${CLEAR_LINE}${sign} ${words} ${errorColors.dim(this.#said.slice(0, room))}`);
+    stderr.write(`${CLEAR_LINE}${sign} ${label} ${errorColors.dim(this.#said.slice(0, room))}`);
   }
 }
 
-function wordsOf(stage: BuildState): string {
+function labelOf(stage: BuildState): string {
   return STAGE_LABELS[stage].replace(/\.+$/, '');
 }

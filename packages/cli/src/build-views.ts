@@ -1,4 +1,4 @@
-/** Builds to look at: all of them, one, what it says, what it made, what there is to read about it. */
+/** Prints builds: the list, one build, its log, its files and its docs. */
 import type { BuildLogLine, BuildSandboxState, BuildState, BuildStatus, JobId } from '@torpor/protocol';
 import { jobOf } from './build-job.ts';
 import type { Cli } from './cli.ts';
@@ -19,7 +19,7 @@ export async function list(cli: Cli, limit: number): Promise<void> {
     one.preview_url ?? one.error_message ?? '',
   ]);
   cli.answer(page, () =>
-    columns(['JOB', 'PROJECT', 'VERSION', 'STATE', 'MADE', 'GOAL', 'PREVIEW'], rows, cli.io.colors),
+    columns(['JOB', 'PROJECT', 'VERSION', 'STATE', 'CREATED', 'GOAL', 'PREVIEW'], rows, cli.io.colors),
   );
 }
 
@@ -41,12 +41,14 @@ function stateOf({ status, sandbox_state }: BuildStatus): string {
   return sandbox_state === null ? status : `${status}, ${SANDBOX_TEXT[sandbox_state]}`;
 }
 
-/** What people should know about the preview of a build that has just become ready. */
+/** A note about the preview of a build that is ready. */
 export function previewNote({ sandbox_state, sandbox_expires_at, sandbox_reason }: BuildStatus): string {
-  if (sandbox_state === 'paused') return ' It sleeps until somebody looks.';
-  if (sandbox_state === 'expired') return ` Its preview has expired: ${sandbox_reason}.`;
+  if (sandbox_state === 'paused') return ' The preview is paused and wakes when it is opened.';
+  if (sandbox_state === 'expired') return ` The preview has expired: ${sandbox_reason}.`;
   if (sandbox_state !== 'running') return '';
-  return sandbox_expires_at === null ? ' It runs.' : ` It runs until ${sandbox_expires_at}.`;
+  return sandbox_expires_at === null
+    ? ' The preview runs.'
+    : ` The preview runs until ${sandbox_expires_at}.`;
 }
 
 export async function status(cli: Cli, id: string | undefined): Promise<void> {

@@ -1,4 +1,4 @@
-/** What a command is given: the world, the server, and ways to say things that respect `--json`. */
+/** What a command handler gets: streams, the client of the server, and output that respects `--json`. */
 
 import type { Torpor } from '@torpor/sdk';
 import type { Command } from 'commander';
@@ -27,7 +27,7 @@ export class Cli {
     return this.options.json === true;
   }
 
-  /** Whether somebody is there who can be asked. */
+  /** Whether the CLI can ask the user questions. */
   get interactive(): boolean {
     return !this.json && this.io.stdin.isTTY === true && this.io.stderr.isTTY === true;
   }
@@ -37,22 +37,22 @@ export class Cli {
     return this.#client;
   }
 
-  /** The answer: the whole of it as JSON, or the part that people want to see. */
+  /** Prints the answer: all of it as JSON, or a text for people. */
   answer(value: unknown, forPeople: () => string): void {
     this.line(this.json ? this.#toJson(value) : forPeople());
   }
 
-  /** For streams of answers: one line each. */
+  /** Prints one line of a stream of answers. */
   answerLine(value: unknown, forPeople: () => string): void {
     this.line(this.json ? JSON.stringify(value) : forPeople());
   }
 
-  /** A remark beside the answer: only for people, and not in the way of a pipe. */
+  /** Prints a note on stderr, only on a terminal and without `--json`. */
   note(text: string): void {
     if (!this.json && this.io.stderr.isTTY) this.io.stderr.write(`${text}\n`);
   }
 
-  /** Waits, and shows that it does. */
+  /** Waits for `work` and shows a spinner. */
   withSpinner<T>(words: string, work: Promise<T>): Promise<T> {
     return this.json ? work : withSpinner(this.io, words, work);
   }
@@ -66,15 +66,15 @@ export class Cli {
   }
 }
 
-/** What a command does. It may say what to exit with. */
+/** The work of a command. It may return an exit code. */
 export type Handler<O> = (
   cli: Cli,
   args: readonly string[],
   options: O,
 ) => Promise<number | undefined> | Promise<void>;
 
-/** Turns the work of a command into what the parser calls. */
+/** Converts a handler into the callback that the parser calls. */
 export type HandlerFactory = <O = CommonOptions>(work: Handler<O>) => (this: Command) => Promise<void>;
 
-/** Fills in a command: its arguments, options, help and work. */
+/** Defines a command: its arguments, options, help and handler. */
 export type Define = (command: Command, handler: HandlerFactory) => void;

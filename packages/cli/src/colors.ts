@@ -1,4 +1,4 @@
-/** Colours for people: on a terminal, unless they said no. */
+/** Colours on a terminal, unless NO_COLOR is set. */
 import pico from 'picocolors';
 
 export type Colors = ReturnType<typeof pico.createColors>;

@@ -4,7 +4,7 @@ import { columns, fieldLines } from './columns.ts';
 import { shellLine } from './shell-words.ts';
 
 describe('columns', () => {
-  it('line up, whatever colours the cells have, and no line ends in blanks', () => {
+  it('are aligned with any colours, and no line ends with spaces', () => {
     const colors = pico.createColors(true);
     const text = columns(
       ['ID', 'STATE', ''],
@@ -23,8 +23,8 @@ describe('columns', () => {
   });
 });
 
-describe('facts', () => {
-  it('leave out what is not known', () => {
+describe('field lines', () => {
+  it('leave out fields without a value', () => {
     const plain = pico.createColors(false);
     expect(
       fieldLines(
@@ -39,7 +39,7 @@ describe('facts', () => {
   });
 });
 
-describe('words for a shell', () => {
+describe('a shell line', () => {
   it.each([
     [['ls | wc -l'], 'ls | wc -l'],
     [['npm', 'run', 'build'], 'npm run build'],

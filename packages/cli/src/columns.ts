@@ -1,10 +1,10 @@
-/** Plain aligned columns, the same on a terminal and in a file. */
+/** Aligned columns of plain text. */
 import { stripVTControlCharacters } from 'node:util';
 import type { Colors } from './colors.ts';
 
 const GAP = '  ';
 
-/** The last column is not padded, so that no line ends in blanks. */
+/** The last column is not padded, so that no line ends with spaces. */
 export function columns(
   header: readonly string[],
   rows: readonly (readonly string[])[],
@@ -22,7 +22,7 @@ export function columns(
     .join('\n');
 }
 
-/** One fact per line; facts that are not known are left out. */
+/** One line per field; fields without a value are left out. */
 export function fieldLines(
   pairs: readonly (readonly [name: string, value: string | null | undefined])[],
   colors: Colors,

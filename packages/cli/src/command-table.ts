@@ -1,4 +1,4 @@
-/** Every command, with what it takes to find and list it. What it does is loaded when it is called. */
+/** The table of all commands. The code of a command is loaded only when it is called. */
 import type { Define } from './cli.ts';
 
 export interface CommandEntry {
@@ -6,31 +6,31 @@ export interface CommandEntry {
   readonly aliases?: readonly string[];
   readonly group: string;
   readonly summary: string;
-  /** Whether it decides itself what an interrupt means. */
+  /** Whether the command handles interrupts itself. */
   readonly ownSignals?: boolean;
   readonly load: () => Promise<{ readonly define: Define }>;
 }
 
 const BUILDS = 'Builds';
 const SANDBOXES = 'Sandboxes';
-const SLEEP = 'Sleep and wake';
-const WORK = 'Work inside';
-const HISTORY = 'Look back';
-const SERVER = 'The server';
+const LIFECYCLE = 'Pause, resume and checkpoints';
+const WORK = 'Work in a sandbox';
+const HISTORY = 'History';
+const SERVER = 'Server';
 
 export const COMMANDS: readonly CommandEntry[] = [
   {
     name: 'build',
     aliases: ['builds'],
     group: BUILDS,
-    summary: 'turn a goal into a live preview (ls, logs, cancel, open, …)',
+    summary: 'build an application from a goal (ls, logs, cancel, open, …)',
     load: () => import('./commands/build.ts'),
   },
   {
     name: 'create',
     aliases: ['new'],
     group: SANDBOXES,
-    summary: 'make a sandbox',
+    summary: 'create a sandbox',
     load: () => import('./commands/create.ts'),
   },
   {
@@ -44,20 +44,20 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'get',
     aliases: ['show'],
     group: SANDBOXES,
-    summary: 'everything about one sandbox',
+    summary: 'show one sandbox',
     load: () => import('./commands/get.ts'),
   },
   {
     name: 'health',
     group: SANDBOXES,
-    summary: 'whether a sandbox and its agent answer',
+    summary: 'check whether a sandbox and its agent answer',
     load: () => import('./commands/health.ts'),
   },
   {
     name: 'drives',
     aliases: ['df'],
     group: SANDBOXES,
-    summary: 'how full the filesystems of a sandbox are',
+    summary: 'show the disk usage of a sandbox',
     load: () => import('./commands/drives.ts'),
   },
   {
@@ -82,47 +82,47 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'kill',
     aliases: ['rm', 'delete'],
     group: SANDBOXES,
-    summary: 'end sandboxes for good',
+    summary: 'kill sandboxes',
     load: () => import('./commands/kill.ts'),
   },
   {
     name: 'pause',
     aliases: ['sleep', 'hibernate', 'suspend'],
-    group: SLEEP,
-    summary: 'put a sandbox to sleep',
+    group: LIFECYCLE,
+    summary: 'pause a sandbox',
     load: () => import('./commands/pause.ts'),
   },
   {
     name: 'resume',
     aliases: ['wake', 'unpause'],
-    group: SLEEP,
-    summary: 'wake a sandbox',
+    group: LIFECYCLE,
+    summary: 'resume a sandbox',
     load: () => import('./commands/resume.ts'),
   },
   {
     name: 'fork',
-    group: SLEEP,
-    summary: 'make copies of a sandbox as it is now',
+    group: LIFECYCLE,
+    summary: 'make copies of a sandbox in its current state',
     load: () => import('./commands/fork.ts'),
   },
   {
     name: 'snapshot',
-    group: SLEEP,
-    summary: 'seal a checkpoint while the sandbox goes on',
+    group: LIFECYCLE,
+    summary: 'seal a checkpoint without stopping the sandbox',
     load: () => import('./commands/snapshot.ts'),
   },
   {
     name: 'checkpoints',
     aliases: ['checkpoint'],
-    group: SLEEP,
+    group: LIFECYCLE,
     summary: 'list, verify and delete checkpoints',
     load: () => import('./commands/checkpoints.ts'),
   },
   {
     name: 'rollback',
     aliases: ['restore'],
-    group: SLEEP,
-    summary: 'bring a sandbox back to a checkpoint',
+    group: LIFECYCLE,
+    summary: 'return a sandbox to a checkpoint',
     load: () => import('./commands/rollback.ts'),
   },
   {
@@ -150,26 +150,26 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'ps',
     aliases: ['processes'],
     group: WORK,
-    summary: 'what runs in a sandbox',
+    summary: 'list the processes of a sandbox',
     load: () => import('./commands/ps.ts'),
   },
   {
     name: 'job',
     aliases: ['jobs'],
     group: WORK,
-    summary: 'services and background processes by their ids (ls, get, end, logs)',
+    summary: 'manage services and background processes (ls, get, end, logs)',
     load: () => import('./commands/job.ts'),
   },
   {
     name: 'logs',
     group: WORK,
-    summary: 'output of a service or background process',
+    summary: 'show the output of a service or background process',
     load: () => import('./commands/logs.ts'),
   },
   {
     name: 'ports',
     group: WORK,
-    summary: 'ports of a sandbox and their addresses',
+    summary: 'list the ports of a sandbox and their addresses',
     load: () => import('./commands/ports.ts'),
   },
   {
@@ -177,27 +177,27 @@ export const COMMANDS: readonly CommandEntry[] = [
     aliases: ['sessions'],
     group: WORK,
     summary:
-      'talk to a program in a sandbox that sleeps in between (ls, send, log, wakes, rebind, move, end)',
+      'talk to a program in a sandbox that may be paused in between (ls, send, log, wakes, rebind, move, end)',
     load: () => import('./commands/session.ts'),
   },
   {
     name: 'events',
     group: HISTORY,
-    summary: 'what happened, from the ledger',
+    summary: 'show events from the ledger',
     load: () => import('./commands/events.ts'),
   },
   {
     name: 'ops',
     aliases: ['operations'],
     group: HISTORY,
-    summary: 'what was asked for, and how it ended',
+    summary: 'show operations and their outcome',
     load: () => import('./commands/ops.ts'),
   },
   {
     name: 'up',
     aliases: ['serve', 'start'],
     group: SERVER,
-    summary: 'start the server here',
+    summary: 'start a server on this machine',
     ownSignals: true,
     load: () => import('./commands/up.ts'),
   },
@@ -205,70 +205,70 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'template',
     aliases: ['templates'],
     group: SERVER,
-    summary: 'what sandboxes can be made from',
+    summary: 'manage templates (ls, create, rm)',
     load: () => import('./commands/template.ts'),
   },
   {
     name: 'runtimes',
     aliases: ['runtime'],
     group: SERVER,
-    summary: 'what runs sandboxes, and what each can do',
+    summary: 'list runtimes and their capabilities',
     load: () => import('./commands/runtimes.ts'),
   },
   {
     name: 'keys',
     aliases: ['key'],
     group: SERVER,
-    summary: 'API keys (ls, create, revoke)',
+    summary: 'manage API keys (ls, create, revoke)',
     load: () => import('./commands/keys.ts'),
   },
   {
     name: 'org',
     aliases: ['orgs'],
     group: SERVER,
-    summary: 'organisations and their quotas (ls, create, get, set-quota, delete)',
+    summary: 'manage organisations and their quotas (ls, create, get, set-quota, delete)',
     load: () => import('./commands/org.ts'),
   },
   {
     name: 'usage',
     group: SERVER,
-    summary: 'what an organisation used',
+    summary: 'show the usage of an organisation',
     load: () => import('./commands/usage.ts'),
   },
   {
     name: 'down',
     group: SERVER,
-    summary: 'put every sandbox to sleep and stop the server',
+    summary: 'pause every sandbox and stop the server',
     load: () => import('./commands/down.ts'),
   },
   {
     name: 'destroy',
     group: SERVER,
-    summary: 'remove a data directory that nothing runs from',
+    summary: 'remove a data directory that no sandbox runs from',
     load: () => import('./commands/destroy.ts'),
   },
   {
     name: 'doctor',
     group: SERVER,
-    summary: 'check this machine, and say what to do',
+    summary: 'check this machine and the server',
     load: () => import('./commands/doctor.ts'),
   },
   {
     name: 'fsck',
     group: SERVER,
-    summary: 'make what is so and what is written agree',
+    summary: 'compare records with sandboxes and checkpoints, and repair',
     load: () => import('./commands/fsck.ts'),
   },
   {
     name: 'version',
     group: SERVER,
-    summary: 'the version of torpor',
+    summary: 'show the version of torpor',
     load: () => import('./commands/version.ts'),
   },
   {
     name: 'completion',
     group: SERVER,
-    summary: 'let your shell complete commands',
+    summary: 'print a script for shell completion',
     load: () => import('./commands/completion.ts'),
   },
 ];

@@ -1,4 +1,4 @@
-/** Answers the shell: what may come next on an unfinished command line. */
+/** Shell completion: prints what may come next on an unfinished command line. */
 import type { Command as Completions } from '@bomb.sh/tab';
 import type { Command, Option } from 'commander';
 import { readCommandLine } from './arguments.ts';
@@ -8,10 +8,10 @@ import { COMMANDS, findCommand } from './command-table.ts';
 import type { Io } from './io.ts';
 import { LIVE_STATES } from './sandbox-argument.ts';
 
-/** Longer than this and the shell feels stuck. */
+/** A longer wait would make the shell feel stuck. */
 const MAX_WAIT_MS = 400;
 
-/** `words` are `--` and the line so far; its last word may be empty. */
+/** `words` are `--` and the command line so far. The last word may be empty. */
 export async function complete(words: readonly string[], io: Io): Promise<number> {
   const { default: tab } = await import('@bomb.sh/tab');
   const line = words[0] === '--' ? words.slice(1) : [...words];
@@ -64,12 +64,12 @@ function addChoices(choices: readonly string[]) {
   };
 }
 
-/** Undefined for a flag, which takes no value. */
+/** Undefined for a flag without a value. */
 function choicesOf(option: Option): readonly string[] | undefined {
   return option.required || option.optional ? (option.argChoices ?? []) : undefined;
 }
 
-/** Nobody answering is no reason to disturb somebody who is typing. */
+/** An unreachable server gives no names and no error, because the user is typing. */
 async function sandboxNames(io: Io): Promise<Names> {
   try {
     const { sandboxes } = await new Cli(io, {}, new AbortController().signal).torpor();

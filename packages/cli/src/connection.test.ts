@@ -20,7 +20,7 @@ async function left(pid: number): Promise<void> {
 }
 
 describe('finding the server', () => {
-  it('takes what the server on this machine left in its data directory', async () => {
+  it('uses the address and key that the local server left in its data directory', async () => {
     await left(process.pid);
     expect(await find()).toMatchObject({ url: 'http://127.0.0.1:9', apiKey: 'local-key' });
     expect(await findConnection({ env: { TORPOR_DATA_DIR: dataDir }, home, cwd: '/' }, {})).toMatchObject({
@@ -28,7 +28,7 @@ describe('finding the server', () => {
     });
   });
 
-  it('reads where that is from the same file as the server', async () => {
+  it('reads the data directory from the same file as the server', async () => {
     await left(process.pid);
     await writeFile(join(dataDir, 'torpor.config.json'), '{"dataDir": "."}');
     expect(await findConnection({ env: {}, home, cwd: dataDir }, {})).toMatchObject({
@@ -37,25 +37,25 @@ describe('finding the server', () => {
     });
   });
 
-  it('does not believe a file whose process is gone', async () => {
+  it('ignores a file whose process has ended', async () => {
     await left(2 ** 22 + 1);
     expect((await find()).url).toBe('http://127.0.0.1:7676');
   });
 
-  it('does not believe a file that is half written', async () => {
+  it('ignores an incomplete file', async () => {
     await writeFile(join(dataDir, 'server.json'), '{"url":');
     expect((await find()).url).toBe('http://127.0.0.1:7676');
   });
 
-  it('puts options before the environment, and the environment before files', async () => {
+  it('prefers options to the environment, and the environment to files', async () => {
     await left(process.pid);
     const env = { TORPOR_URL: 'http://localhost:2/', TORPOR_API_KEY: 'env-key' };
     expect(await find(env)).toMatchObject({ url: 'http://localhost:2', apiKey: 'env-key' });
-    const options = { url: 'http://localhost:3', apiKey: 'told' };
-    expect(await find(env, options)).toMatchObject({ url: 'http://localhost:3', apiKey: 'told' });
+    const options = { url: 'http://localhost:3', apiKey: 'given' };
+    expect(await find(env, options)).toMatchObject({ url: 'http://localhost:3', apiKey: 'given' });
   });
 
-  it('does not show the local key to a server elsewhere', async () => {
+  it('does not send the local key to another server', async () => {
     await left(process.pid);
     expect((await find({ TORPOR_URL: 'https://torpor.example' })).apiKey).toBeUndefined();
     expect((await find({ TORPOR_URL: 'http://127.0.0.1.example' })).apiKey).toBeUndefined();

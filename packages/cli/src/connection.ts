@@ -1,4 +1,4 @@
-/** Finds the server and the key for it: what was said, else what the server on this machine left behind. */
+/** Finds the server and its key: from options and the environment, or from the data directory of the local server. */
 import { readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
@@ -26,11 +26,11 @@ export async function findConnection(
   { env, home, cwd }: Pick<Io, 'env' | 'home' | 'cwd'>,
   options: ConnectionOptions,
 ): Promise<Connection> {
-  const told = options.dataDir ?? (env['TORPOR_DATA_DIR'] || (await dataDirFromConfig(cwd)));
-  const dataDir = told === undefined ? join(home, '.torpor') : resolve(cwd, told);
+  const configured = options.dataDir ?? (env['TORPOR_DATA_DIR'] || (await dataDirFromConfig(cwd)));
+  const dataDir = configured === undefined ? join(home, '.torpor') : resolve(cwd, configured);
   const url = options.url ?? (env['TORPOR_URL'] || (await runningServerUrl(dataDir)) || DEFAULT_URL);
-  if (!URL.canParse(url)) throw new CliError('INVALID_ARGUMENT', `"${url}" is not an address of a server.`);
-  // The key of the server here is nothing to show to a server elsewhere.
+  if (!URL.canParse(url)) throw new CliError('INVALID_ARGUMENT', `"${url}" is not a valid server address.`);
+  // The key of the local server is not sent to another server.
   const apiKey =
     options.apiKey ??
     (env['TORPOR_API_KEY'] || undefined) ??
@@ -38,7 +38,7 @@ export async function findConnection(
   return { url: url.replace(/\/+$/, ''), apiKey, dataDir };
 }
 
-/** A client, once it is sure that somebody is there: waiting for retries would only delay the bad news. */
+/** Checks first that the local server listens, because retries of the client would only delay the error. */
 export async function openConnection(io: Io, options: ConnectionOptions): Promise<Torpor> {
   const { url, apiKey, dataDir } = await findConnection(io, options);
   if (isLocal(url)) await assertListening(url);
@@ -47,7 +47,7 @@ export async function openConnection(io: Io, options: ConnectionOptions): Promis
   return new Torpor({ url, apiKey, orgId: options.orgId, env: io.env });
 }
 
-/** The server here vouches for itself with an authority of its own, which the data directory has. */
+/** The local server's certificate is signed by an authority of its own, which is in the data directory. */
 async function trustLocalAuthority(dataDir: string): Promise<void> {
   const authority = await readFile(join(dataDir, 'tls', 'ca.pem'), 'utf8').catch(() => undefined);
   if (authority === undefined) return;
@@ -79,27 +79,33 @@ export function canConnect(hostname: string, port: number): Promise<boolean> {
 }
 
 function notRunning(url: string): CliError {
-  return new CliError('NETWORK_ERROR', `Torpor is not running at ${url}; start it with \`npm start\`.`, {
-    hint: 'If it runs elsewhere, set TORPOR_URL and TORPOR_API_KEY. `torpor doctor` looks further.',
+  return new CliError('NETWORK_ERROR', `Torpor is not running at ${url}. Start it with \`npm start\`.`, {
+    hint: 'If it runs elsewhere, set TORPOR_URL and TORPOR_API_KEY. `torpor doctor` checks more.',
     details: { tag: 'NetworkError', url },
   });
 }
 
-/** The server that is started in this directory reads the same file. */
+/** A server that is started in this directory reads the same file. */
 async function dataDirFromConfig(cwd: string): Promise<string | undefined> {
   const { dataDir } = (await readJson(join(cwd, 'torpor.config.json'))) ?? {};
   return typeof dataDir === 'string' ? dataDir : undefined;
 }
 
-async function readJson(path: string): Promise<Readonly<Record<string, unknown>> | undefined> {
+/** The object in a JSON file. Undefined when the file cannot be read or holds something else. */
+export async function readJson(path: string): Promise<Readonly<Record<string, unknown>> | undefined> {
   try {
-    return JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
+    const value: unknown = JSON.parse(await readFile(path, 'utf8'));
+    return isObject(value) ? value : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** A server that was killed leaves its file behind; its process number tells. */
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}
+
+/** A server that was killed leaves its file behind. Its process id shows whether it still runs. */
 async function runningServerUrl(dataDir: string): Promise<string | undefined> {
   const { url, pid } = (await readJson(join(dataDir, 'server.json'))) ?? {};
   return typeof url === 'string' && (typeof pid !== 'number' || isAlive(pid)) ? url : undefined;

@@ -1,4 +1,4 @@
-/** What `torpor` exits with. Scripts rely on these: a number never changes its meaning. */
+/** The exit codes of `torpor`. Scripts rely on them: a code never changes its meaning. */
 export const EXIT = {
   ok: 0,
   general: 1,

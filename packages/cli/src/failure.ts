@@ -1,9 +1,9 @@
-/** How a failure looks on stderr, and what the process exits with. */
+/** Errors as text or JSON on stderr, and their exit codes. */
 import type { Colors } from './colors.ts';
 import { EXIT } from './exit-codes.ts';
 import { withoutUndefined } from './without-undefined.ts';
 
-/** A failure that the command line noticed itself, before or beside any answer of the server. */
+/** An error that the CLI found itself, not an answer of the server. */
 export class CliError extends Error {
   override readonly name = 'CliError';
   readonly code: string;
@@ -46,7 +46,7 @@ export interface Failure {
   readonly details?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** Imports what it needs when it is needed: a command that succeeds does not pay for it. */
+/** Imports its dependencies lazily, so that a successful command does not load them. */
 export async function failureOf(thrown: unknown): Promise<Failure> {
   if (thrown instanceof CliError) {
     const { code, message, exitCode, hint, details } = thrown;
@@ -58,7 +58,7 @@ export async function failureOf(thrown: unknown): Promise<Failure> {
   if (isTransportFault(thrown)) {
     return {
       code: 'NETWORK_ERROR',
-      message: `The connection broke: ${reasonOf(thrown)}.`,
+      message: `The connection failed: ${reasonOf(thrown)}.`,
       exitCode: EXIT.api,
     };
   }
@@ -98,11 +98,11 @@ async function apiFailure(error: ApiErrorLike): Promise<Failure> {
   };
 }
 
-/** The server's own hint is for those who write requests. */
+/** Replaces the server's hint, which is about HTTP headers. */
 const KEY_HINT =
-  'Set TORPOR_API_KEY. On the machine of the server its key is found by itself, in its data directory (--data-dir).';
+  'Set TORPOR_API_KEY. On the machine of the server, the key is read from its data directory (--data-dir).';
 
-/** Thrown in this process, as by the server that `torpor up` runs, and not answered by another. */
+/** An error of this process, for example of the server that `torpor up` runs. */
 async function localFailure(error: TorporErrorLike): Promise<Failure> {
   const { code, message, hint } = error;
   return { code: code.toUpperCase(), message, exitCode: await exitOf(error), hint };

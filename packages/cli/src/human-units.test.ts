@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { bytes, elapsed, parseSpan, relative } from './human-units.ts';
 
-describe('spans of time', () => {
+describe('durations', () => {
   it.each([
     ['90', 90],
     ['90s', 90],
@@ -13,7 +13,7 @@ describe('spans of time', () => {
     expect(parseSpan(text)).toBe(seconds);
   });
 
-  it.each(['', 'm', '5w', '1.5h', '-3s'])('%j is none', (text) => {
+  it.each(['', 'm', '5w', '1.5h', '-3s'])('%j is refused', (text) => {
     expect(() => parseSpan(text)).toThrow(expect.objectContaining({ exitCode: 10 }));
   });
 });
@@ -34,7 +34,7 @@ describe('times', () => {
 });
 
 describe('sizes and durations', () => {
-  it('have the unit that people would choose', () => {
+  it('have a fitting unit', () => {
     expect([0, 999, 1_000, 3_010_560, 65e9].map(bytes)).toEqual([
       '0 B',
       '999 B',

@@ -1,4 +1,4 @@
-/** Times, spans and sizes as people write and read them. */
+/** Parses and formats times, durations and sizes. */
 import type { Retention } from '@torpor/protocol';
 import { CliError } from './failure.ts';
 
@@ -20,7 +20,7 @@ export function span(ms: number): string {
 export function relative(at: number | null, now: number): string {
   if (at === null) return '-';
   if (Math.abs(at - now) < 1_000) return 'now';
-  // What was set to two hours a moment ago is not one hour yet.
+  // Rounds up, so that two hours minus a moment is still `in 2h`.
   return at < now ? `${span(now - at)} ago` : `in ${span(at - now + 999)}`;
 }
 
@@ -29,22 +29,22 @@ export function parseSpan(text: string): number {
   const [, digits, unit = 's'] = /^(\d+)([smhd]?)$/.exec(text.trim().toLowerCase()) ?? [];
   const size = SPANS.find(([name]) => name === (unit || 's'))?.[1];
   if (digits === undefined || size === undefined) {
-    throw new CliError('INVALID_ARGUMENT', `"${text}" is not a span of time.`, {
+    throw new CliError('INVALID_ARGUMENT', `"${text}" is not a duration.`, {
       hint: 'Write 90s, 5m, 2h or 1d.',
     });
   }
   return Number(digits) * size;
 }
 
-/** A span as `30d`, `never` for good, or `default`. */
+/** A duration as `30d`, `never`, or `default`. */
 export function parseRetention(text: string): Retention {
   if (text === 'default') return text;
   return text === 'never' ? null : parseSpan(text);
 }
 
 export function retentionText(retention: Retention): string {
-  if (retention === null) return 'for good';
-  return retention === 'default' ? 'as the server is set' : `for ${span(retention * 1_000)}`;
+  if (retention === null) return 'forever';
+  return retention === 'default' ? "for the server's default time" : `for ${span(retention * 1_000)}`;
 }
 
 export function parseNumber(text: string): number {
@@ -65,7 +65,7 @@ export function bytes(count: number | null): string {
   return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
 }
 
-/** For a duration that a machine measured: `8 ms`, `1.2 s`. */
+/** A measured duration: `8 ms`, `1.2 s`. */
 export function elapsed(ms: number): string {
   return ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`;
 }

@@ -1,4 +1,4 @@
-/** The world around a command: its streams, environment and clock. */
+/** The streams, environment and clock of a command. Tests replace them. */
 import { homedir } from 'node:os';
 import { type Colors, colorsFor } from './colors.ts';
 
@@ -9,9 +9,9 @@ export interface Io {
   readonly env: NodeJS.ProcessEnv;
   readonly home: string;
   readonly cwd: string;
-  /** For what goes to stdout. */
+  /** Colours for stdout. */
   readonly colors: Colors;
-  /** For what goes to stderr. */
+  /** Colours for stderr. */
   readonly errorColors: Colors;
   now(): number;
 }

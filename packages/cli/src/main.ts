@@ -1,4 +1,4 @@
-/** The command `torpor`: finds what was asked for, runs it, and exits with what came of it. */
+/** The entry point of `torpor`: finds the command, runs it, and exits with its code. */
 import { readCommandLine, similar } from './arguments.ts';
 import type { Outcome } from './build-command.ts';
 import { COMMANDS, findCommand } from './command-table.ts';
@@ -10,7 +10,7 @@ import { overview, startPage } from './start-page.ts';
 export async function main(): Promise<void> {
   const io = realIo();
   const argv = process.argv.slice(2);
-  // A reader that has seen enough, as in `torpor events | head`, is no failure.
+  // A closed pipe, as in `torpor events | head`, is not an error.
   io.stdout.on('error', (error: NodeJS.ErrnoException) =>
     process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.general),
   );
@@ -20,7 +20,7 @@ export async function main(): Promise<void> {
   process.exit(await run(argv, io, interrupt.signal));
 }
 
-/** The first interrupt asks the command to end, the second does not ask. */
+/** The first interrupt cancels the command, the second exits at once. */
 function onInterrupt(interrupt: AbortController): void {
   process.once('SIGINT', () => {
     interrupt.abort(new CliError('CANCELLED', 'Cancelled.'));
@@ -28,9 +28,9 @@ function onInterrupt(interrupt: AbortController): void {
   });
 }
 
-/** Everything but the process: what to exit with. */
+/** Runs a command line without touching the process, and returns the exit code. */
 export async function run(argv: readonly string[], io: Io, signal: AbortSignal): Promise<number> {
-  // Until the command itself has read its options, the flag is looked for anywhere.
+  // Until the command has parsed its options, any `--json` counts.
   const outcome: Outcome = { exitCode: EXIT.ok, json: argv.includes('--json') };
   try {
     return await untilInterrupted(dispatch(argv, io, signal, outcome), signal);
@@ -42,7 +42,7 @@ export async function run(argv: readonly string[], io: Io, signal: AbortSignal):
   }
 }
 
-/** A command that watches the signal may tidy up first; one that does not is not waited for. */
+/** How long an interrupted command may take to clean up. */
 const CLEANUP_MS = 500;
 
 function untilInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
@@ -61,18 +61,20 @@ async function dispatch(
   outcome: Outcome,
 ): Promise<number> {
   const { name, rest } = readCommandLine(argv);
-  const say = (text: string) => {
+  const print = (text: string) => {
     io.stdout.write(`${text}\n`);
     return EXIT.ok;
   };
   if (name === undefined) {
     if (rest.includes('--version') || rest.includes('-V'))
       return dispatch(['version', ...rest.filter(isNotVersion)], io, signal, outcome);
-    return say(rest.includes('--help') || rest.includes('-h') ? overview(io.colors) : startPage(io.colors));
+    return print(rest.includes('--help') || rest.includes('-h') ? overview(io.colors) : startPage(io.colors));
   }
   if (name === 'help') {
     const [about] = rest.filter((word) => !word.startsWith('-'));
-    return about === undefined ? say(overview(io.colors)) : dispatch([about, '--help'], io, signal, outcome);
+    return about === undefined
+      ? print(overview(io.colors))
+      : dispatch([about, '--help'], io, signal, outcome);
   }
   if (name === 'complete') return (await import('./complete.ts')).complete(rest, io);
   const entry = findCommand(name);
@@ -94,5 +96,5 @@ function unknownCommand(name: string): CliError {
     near.length > 0
       ? `Did you mean ${near.map((one) => `\`${one}\``).join(' or ')}?`
       : 'See `torpor --help`.';
-  return new CliError('INVALID_ARGUMENT', `There is no command "${name}".`, { hint });
+  return new CliError('INVALID_ARGUMENT', `Unknown command "${name}".`, { hint });
 }

@@ -24,13 +24,13 @@ const json = async <T>(...args: string[]): Promise<T> =>
   JSON.parse((await run(...args, '--json')).stdout) as T;
 
 describe('a sandbox from the command line', () => {
-  it('is made, listed and looked at', async () => {
+  it('is created, listed and shown', async () => {
     expect(id).toMatch(/^sbx_[a-z0-9]{20}$/);
     expect((await run('ls')).stdout).toContain('web');
     expect((await json<SandboxView>('get', 'web')).id).toBe(id);
   });
 
-  it('says whether its agent answers and how full its disk is, without waking it', async () => {
+  it('shows health and disk usage without waking it', async () => {
     expect((await run('health', 'web')).stdout).toMatch(/agent +answers/);
     expect(await json('drives', 'web')).toMatchObject({ items: [{ path: '/' }] });
     expect((await run('df', 'web')).stdout).toMatch(/PATH +SIZE +USED +FREE/);
@@ -42,14 +42,14 @@ describe('a sandbox from the command line', () => {
     await run('resume', 'web');
   });
 
-  it('sleeps and wakes under any of the names for it', async () => {
+  it('is paused and resumed by every alias', async () => {
     for (const [sleep, wake] of [
       ['pause', 'resume'],
       ['sleep', 'wake'],
       ['hibernate', 'unpause'],
       ['suspend', 'resume'],
     ] as const) {
-      expect((await run(sleep, 'web')).stdout).toContain('sleeps: memory and files in ckpt_');
+      expect((await run(sleep, 'web')).stdout).toContain('is paused: memory and files in ckpt_');
       expect((await json<SandboxView>('get', 'web')).state).toBe('paused');
       expect((await run(wake, 'web')).stdout).toContain('runs, from memory in ckpt_');
     }
@@ -66,7 +66,7 @@ describe('a sandbox from the command line', () => {
     expect((await run('ls', '-q')).stdout).not.toContain(forks[0]);
   });
 
-  it('leaves a trail', async () => {
+  it('has events and operations', async () => {
     const { items } = await json<{ items: { type: string }[] }>('events', 'web');
     expect(items.map(({ type }) => type)).toEqual(
       expect.arrayContaining(['sandbox.created', 'sandbox.paused', 'sandbox.resumed']),
@@ -74,7 +74,7 @@ describe('a sandbox from the command line', () => {
     expect((await run('ops', 'web')).stdout).toMatch(/pause +succeeded/);
   });
 
-  it('is found by its name for reading when it has ended: the newest of that name (R96, R100)', async () => {
+  it('is found by name after it ended, the newest of that name (R96, R100)', async () => {
     const older = (await run('create', '--name', 'ended')).stdout.trim();
     await run('kill', older);
     const newest = (await run('create', '--name', 'ended')).stdout.trim();
@@ -85,14 +85,14 @@ describe('a sandbox from the command line', () => {
     expect((await run('ops', 'ended')).stdout).toMatch(/kill +succeeded/);
     expect((await run('checkpoints', 'ended')).code).toBe(0);
     expect((await run('ps', 'ended')).code).toBe(0);
-    // Nothing can be done with it any more, so other commands do not know it.
+    // Commands that change a sandbox do not find ended ones.
     expect((await run('pause', 'ended')).code).toBe(12);
     const living = (await run('create', '--name', 'ended')).stdout.trim();
     expect(await json('get', 'ended')).toMatchObject({ id: living, state: 'running' });
     await run('kill', living);
   });
 
-  it('shows what is wrong with its checkpoint, and fsck finds it (R85, R108)', async () => {
+  it('shows the problem of its checkpoint, and fsck finds it (R85, R108)', async () => {
     const asleep = (await run('create', '--name', 'asleep')).stdout.trim();
     await run('pause', 'asleep');
     const { checkpointId } = await json<SandboxView>('get', 'asleep');
@@ -110,7 +110,7 @@ describe('a sandbox from the command line', () => {
     await run('kill', asleep);
   });
 
-  it('takes files and gives them back', async () => {
+  it('stores files and returns them', async () => {
     const put = await torpor(['files', 'put', 'web', '-', 'notes/a.txt'], { env, stdin: 'remember' });
     expect(put.code).toBe(0);
     expect((await torpor(['files', 'cat', 'web', 'notes/a.txt'], { env })).stdout).toBe('remember');
@@ -119,7 +119,7 @@ describe('a sandbox from the command line', () => {
     expect((await run('files', 'cat', 'web', 'notes/a.txt')).code).toBe(12);
   });
 
-  it('is not to be had with another key', async () => {
+  it('is not found with a key of another organisation', async () => {
     expect((await torporInProcess(['get', id], { ...env, TORPOR_API_KEY: server.keys.other })).code).toBe(12);
     expect((await torporInProcess(['get', id], { ...env, TORPOR_API_KEY: '0'.repeat(64) })).code).toBe(11);
     expect((await torporInProcess(['keys', 'ls'], { ...env, TORPOR_API_KEY: server.keys.user })).code).toBe(
@@ -129,7 +129,7 @@ describe('a sandbox from the command line', () => {
 });
 
 describe('a session from the command line', () => {
-  it('shows its wakes, and says what a rebind or a move has lost (R73, R105)', async () => {
+  it('shows its wakes, and what a rebind or a move has lost (R73, R105)', async () => {
     expect((await run('session', 'send', 'chat', '--command', 'cat', 'hello')).stdout).toContain('hello');
     const { items } = await json<{ items: SessionWake[] }>('session', 'wakes', 'chat');
     expect(items).toMatchObject([{ ordinal: 1, did: 'spawned', lost: [] }]);
@@ -148,7 +148,7 @@ describe('a session from the command line', () => {
     expect(shown).toContain('template');
   });
 
-  it('cannot be moved to a runtime that is not there', async () => {
+  it('cannot be moved to an unknown runtime', async () => {
     const refused = await run('session', 'move', 'chat', '--runtime', 'nowhere', '--json');
     expect(refused.code).toBe(14);
     expect(JSON.parse(refused.stderr)).toMatchObject({
@@ -159,12 +159,12 @@ describe('a session from the command line', () => {
 });
 
 describe('the server from the command line', () => {
-  it('says what it has', async () => {
+  it('lists its runtimes and templates', async () => {
     expect((await run('runtimes')).stdout).toContain('memory+files');
     expect((await run('template', 'ls')).stdout).toContain('base');
   });
 
-  it('makes templates from checkpoints, directories and archives, and deletes them', async () => {
+  it('creates templates from checkpoints, directories and archives, and deletes them', async () => {
     const place = await mkdtemp(join(tmpdir(), 'torpor-root-'));
     try {
       await writeFile(join(place, 'hello'), 'from a directory');
@@ -190,7 +190,7 @@ describe('the server from the command line', () => {
     }
   });
 
-  it('makes no template from what is not there or cannot be packed, and takes no name twice', async () => {
+  it('refuses a template from a missing or unreadable source, and a taken name', async () => {
     const place = await mkdtemp(join(tmpdir(), 'torpor-root-'));
     try {
       const from = (path: string, ...more: string[]) =>
@@ -199,7 +199,7 @@ describe('the server from the command line', () => {
       expect((await from('/dev/null')).code).toBe(15);
       expect((await from(place, '--port', '80')).code).toBe(10);
       expect((await run('template', 'create', 'base', '--from', place)).code).toBe(14);
-      // A directory that goes away while it is packed.
+      // The directory is removed while it is packed.
       await mkdir(join(place, 'bin'));
       await writeFile(join(place, 'bin', 'tar'), '#!/bin/sh\nprintf half; echo vanished >&2; exit 2\n', {
         mode: 0o755,
@@ -216,7 +216,7 @@ describe('the server from the command line', () => {
     }
   });
 
-  it('makes keys and revokes them', async () => {
+  it('creates and revokes keys', async () => {
     const key = (await run('keys', 'create', 'ci', '--expires', '90d')).stdout.trim();
     expect((await torporInProcess(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(0);
     const { items } = await json<{ items: { id: string; name: string }[] }>('keys', 'ls');
@@ -225,7 +225,7 @@ describe('the server from the command line', () => {
     expect((await torporInProcess(['runtimes'], { ...env, TORPOR_API_KEY: key })).code).toBe(11);
   });
 
-  it('is found well by the doctor', async () => {
+  it('passes all checks of the doctor', async () => {
     const { checks } = await json<{ checks: { what: string; is: string }[] }>('doctor');
     for (const what of ['Server', 'Disk', 'API key', 'Runtime memory']) {
       expect(checks.find((check) => check.what === what)?.is).not.toBe('wrong');
@@ -233,7 +233,7 @@ describe('the server from the command line', () => {
   });
 });
 
-describe('commands inside', () => {
+describe('commands in a sandbox', () => {
   it('pass output, input and exit code through, byte for byte', async () => {
     const ran = await torpor(['exec', 'web', 'cat; echo err >&2; exit 7'], { env, stdin: 'in and out' });
     expect(ran).toEqual({ code: 7, stdout: 'in and out', stderr: 'err\n' });
@@ -258,7 +258,7 @@ describe('commands inside', () => {
     });
   });
 
-  it('are killed when they are interrupted', async () => {
+  it('are killed on an interrupt', async () => {
     const child = startTorpor(['exec', 'web', 'echo here; sleep 4730'], { env });
     await once(child.stdout as NodeJS.ReadableStream, 'data');
     child.kill('SIGINT');
@@ -266,7 +266,7 @@ describe('commands inside', () => {
     await expect.poll(async () => (await run('ps', 'web')).stdout).not.toContain('sleep 4730');
   });
 
-  it('stay in the background, and have logs', async () => {
+  it('run in the background and have logs', async () => {
     const process = (await run('exec', '-b', 'web', 'echo begun; sleep 4731')).stdout.trim();
     await expect.poll(async () => (await run('logs', 'web', process)).stdout).toBe('begun\n');
     expect((await run('ps', 'web')).stdout).toContain('sleep 4731');
@@ -295,7 +295,7 @@ describe('commands inside', () => {
 });
 
 describe('fsck', () => {
-  it('finds that all is well', async () => {
+  it('finds no problems', async () => {
     const { code, stdout } = await run('fsck');
     expect(code).toBe(0);
     expect(stdout).toMatch(/^\d+ sandboxes in .*: 0 repaired/);
@@ -303,7 +303,7 @@ describe('fsck', () => {
 });
 
 describe('up', () => {
-  it('runs a server that the other commands find by themselves, and stops when it is told to', async () => {
+  it('runs a server that other commands find, and stops on a signal', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'torpor-up-'));
     const child = startTorpor(['up', '--port', '0', '--data-dir', dataDir, '--log-level', 'error'], {
       env: { HOME: dataDir },
@@ -322,14 +322,14 @@ describe('up', () => {
       expect((await closed)[0]).toBe(0);
     } finally {
       child.kill('SIGKILL');
-      // As root the runtime keeps its instances elsewhere and leaves a link to them.
+      // As root the runtime keeps its instances outside the data directory and leaves a link.
       const instances = await realpath(join(dataDir, 'process')).catch(() => dataDir);
       await rm(instances, { recursive: true, force: true });
       await rm(dataDir, { recursive: true, force: true });
     }
   });
 
-  it('says what is wrong with its flags', async () => {
+  it('refuses invalid flags', async () => {
     const { code, stderr } = await torpor(['up', '--port', 'many']);
     expect(code).toBe(10);
     expect(stderr).toContain('--port');
@@ -337,8 +337,8 @@ describe('up', () => {
 });
 
 describe('organisations from the command line', () => {
-  it('are made with quotas, changed, listed and given keys (R104)', async () => {
-    expect((await run('org', 'create', 'acme', 'sandboxes=3')).stdout).toBe('acme is made\n');
+  it('are created with quotas, changed, listed and given keys (R104)', async () => {
+    expect((await run('org', 'create', 'acme', 'sandboxes=3')).stdout).toBe('acme is created\n');
     expect((await run('org', 'ls')).stdout).toMatch(/acme .*sandboxes=3/);
     expect((await run('org', 'set-quota', 'acme', 'memoryMb=512', 'sandboxes=none')).stdout).toMatch(
       /memoryMb +0 +512/,

@@ -1,11 +1,11 @@
-/** Options that may be given several times, as lists or as `key=value`. */
+/** Options that may be repeated, as lists or as `key=value` pairs. */
 import { CliError } from './failure.ts';
 
 export function collectValues(value: string, before: readonly string[] = []): string[] {
   return [...before, value];
 }
 
-/** Undefined when there were none. */
+/** Undefined when the option was not given. */
 export function parsePairs(
   option: string,
   texts: readonly string[] | undefined,
@@ -14,7 +14,7 @@ export function parsePairs(
   return Object.fromEntries(
     texts.map((text) => {
       const at = text.indexOf('=');
-      if (at < 1) throw new CliError('INVALID_ARGUMENT', `${option} wants key=value, not "${text}".`);
+      if (at < 1) throw new CliError('INVALID_ARGUMENT', `${option} needs key=value, not "${text}".`);
       return [text.slice(0, at), text.slice(at + 1)];
     }),
   );

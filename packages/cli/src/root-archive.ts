@@ -1,4 +1,4 @@
-/** The root of a template as it is sent: an archive as it lies here, or a directory, packed on the way. */
+/** The root filesystem of a template for upload: an archive file, or a directory that is packed while it is sent. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { openAsBlob } from 'node:fs';
@@ -9,7 +9,7 @@ import { CliError } from './failure.ts';
 
 export interface RootArchive {
   readonly body: Blob | ReadableStream<Uint8Array>;
-  /** Why it did not come to its end, which whoever sends it sees only as a broken stream. */
+  /** The reason of a failure. The sender sees only a broken stream. */
   failure(): unknown;
   close(): void;
 }
@@ -21,7 +21,7 @@ export async function openRoot(path: string): Promise<RootArchive> {
   return { body: await openAsBlob(path), failure: () => undefined, close: () => {} };
 }
 
-/** Owners by number: who they are is for the names in the root itself to say. */
+/** Numeric owners: the user names are in the root filesystem itself. */
 const TAR_OPTIONS = ['--create', '--format=pax', '--one-file-system', '--numeric-owner'];
 
 function packDirectory(directory: string): RootArchive {
@@ -45,13 +45,13 @@ function packDirectory(directory: string): RootArchive {
   };
 }
 
-/** Ends only when all of it was packed: half a root must not be taken for a whole one. */
+/** Fails when tar fails, so that an incomplete root is not taken for a complete one. */
 async function* tarOutput(tar: ChildProcess, directory: string): AsyncGenerator<Uint8Array> {
   const ended = once(tar, 'close') as Promise<[number | null]>;
   ended.catch(() => {});
-  const said = text(tar.stderr as Readable);
+  const stderr = text(tar.stderr as Readable);
   yield* tar.stdout as AsyncIterable<Buffer>;
   const [status] = await ended;
   if (status === 0) return;
-  throw new CliError('FILE_ERROR', `${directory} cannot be packed: ${(await said).trim().slice(0, 500)}`);
+  throw new CliError('FILE_ERROR', `${directory} cannot be packed: ${(await stderr).trim().slice(0, 500)}`);
 }

@@ -1,4 +1,4 @@
-/** Runs one command: its arguments are parsed, and what the parser objects to is a failure like any other. */
+/** Parses the arguments of one command and runs it. Parser errors become `CliError`s. */
 import { CommanderError } from 'commander';
 import { guardCommand } from './arguments.ts';
 import { buildCommand, type Outcome } from './build-command.ts';
@@ -7,7 +7,7 @@ import { EXIT } from './exit-codes.ts';
 import { CliError } from './failure.ts';
 import type { Io } from './io.ts';
 
-/** Commands whose arguments end in a command line for somebody else, and how many words are ours before it. */
+/** Commands whose arguments end in another program's command line, with the number of words before it. */
 const ENDS_IN_COMMAND: Readonly<Record<string, number>> = { exec: 1, shell: 1 };
 
 export async function runCommand(
@@ -29,7 +29,7 @@ export async function runCommand(
   } catch (thrown) {
     if (!(thrown instanceof CommanderError)) throw thrown;
     if (thrown.exitCode === 0) return EXIT.ok;
-    // One that has only subcommands was called without any.
+    // A command that has only subcommands was called without one.
     if (thrown.code === 'commander.help') {
       command.outputHelp();
       return EXIT.invalid;

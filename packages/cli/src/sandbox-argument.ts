@@ -1,11 +1,11 @@
-/** Which sandbox is meant: by id, by name, or chosen from a list by somebody at a terminal. */
+/** Finds the sandbox that an argument names: by id, by name, or from a list on a terminal. */
 import type { SandboxId, SandboxState, SandboxView } from '@torpor/protocol';
 import type { Torpor } from '@torpor/sdk';
 import type { Cli } from './cli.ts';
 import { CliError } from './failure.ts';
 import { relative } from './human-units.ts';
 
-/** States in which there is still something to do with a sandbox. */
+/** States of sandboxes that have not ended. */
 export const LIVE_STATES: readonly SandboxState[] = [
   'creating',
   'running',
@@ -15,15 +15,15 @@ export const LIVE_STATES: readonly SandboxState[] = [
   'killing',
 ];
 
-/** States in which a sandbox has only a past. */
+/** States of ended sandboxes. */
 const ENDED_STATES: readonly SandboxState[] = ['killed', 'failed', 'lost'];
 
-/** For commands that do something with a sandbox, which must be one that still lives. */
+/** For commands that change a sandbox. A name must belong to a live sandbox. */
 export async function sandboxOf(cli: Cli, given: string | undefined): Promise<SandboxId> {
   return idOf(cli, given, 'live');
 }
 
-/** For commands that only read: the newest sandbox of a name is meant when none of that name lives. */
+/** For commands that only read. When no live sandbox has the name, the newest ended one is used. */
 export async function anySandboxOf(cli: Cli, given: string | undefined): Promise<SandboxId> {
   return idOf(cli, given, 'ended too');
 }
@@ -32,7 +32,7 @@ type Wanted = 'live' | 'ended too';
 
 async function idOf(cli: Cli, given: string | undefined, wanted: Wanted): Promise<SandboxId> {
   if (given === undefined) return choose(cli);
-  // Whatever looks like an id is the server's to judge: it knows more about it than its form.
+  // The server checks whether an id exists.
   if (given.startsWith('sbx_') || /^[a-z0-9]{20}$/.test(given)) return given as SandboxId;
   return idByName(await cli.torpor(), given, wanted, cli.signal);
 }
@@ -48,7 +48,7 @@ async function idByName(
   if (more.length > 0) {
     const ids = found.map(({ id }) => id);
     throw new CliError('INVALID_ARGUMENT', `${found.length} sandboxes are called "${name}".`, {
-      hint: `Say which by its id: ${ids.join(', ')}`,
+      hint: `Use an id: ${ids.join(', ')}`,
       details: { ids },
     });
   }
@@ -75,7 +75,7 @@ async function findByName(
 async function choose(cli: Cli): Promise<SandboxId> {
   if (!cli.interactive) {
     throw new CliError('INVALID_ARGUMENT', "Missing required argument 'sandbox'.", {
-      hint: 'Give its id or its name; `torpor ls` lists them.',
+      hint: 'Give an id or a name. `torpor ls` lists them.',
     });
   }
   const torpor = await cli.torpor();
@@ -84,7 +84,9 @@ async function choose(cli: Cli): Promise<SandboxId> {
     options.push({ value: id, label: name ?? id, hint: `${state}, ${relative(createdAt, cli.io.now())}` });
   }
   if (options.length === 0) {
-    throw new CliError('NOT_FOUND', 'There is no sandbox yet.', { hint: 'Make one with `torpor create`.' });
+    throw new CliError('NOT_FOUND', 'There are no sandboxes yet.', {
+      hint: 'Create one with `torpor create`.',
+    });
   }
   const { isCancel, select } = await import('@clack/prompts');
   const chosen = await select({

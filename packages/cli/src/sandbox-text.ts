@@ -1,4 +1,4 @@
-/** Sandboxes and checkpoints as people read them. */
+/** Sandboxes and checkpoints as text. */
 import type { CheckpointView, SandboxState, SandboxView } from '@torpor/protocol';
 import type { Colors } from './colors.ts';
 import { columns, fieldLines } from './columns.ts';
@@ -27,7 +27,7 @@ export function sandboxColumns(sandboxes: readonly SandboxView[], now: number, c
 export function sandboxDetails(sandbox: SandboxView, now: number, colors: Colors): string {
   const { state, evidence, observedAt, timeoutSeconds, endsAt, idleSeconds } = sandbox;
   const { deletePausedAfterSeconds, deletesAt } = sandbox;
-  const known = evidence === 'ledger' ? 'from the ledger' : `the runtime said ${evidence}`;
+  const known = evidence === 'ledger' ? 'from the ledger' : `${evidence} by the runtime`;
   const metadata = Object.entries(sandbox.metadata).map(([key, value]) => `${key}=${value}`);
   return fieldLines(
     [
@@ -55,7 +55,7 @@ export function sandboxDetails(sandbox: SandboxView, now: number, colors: Colors
         deletePausedAfterSeconds === null ? null : `${retentionText(deletePausedAfterSeconds)} while paused`,
       ],
       ['idle', `${span(idleSeconds * 1_000)}, then ${sandbox.onIdle}`],
-      ['wakes', sandbox.autoResume ? 'by itself, when it is needed' : 'only by resume'],
+      ['wakes', sandbox.autoResume ? 'automatically' : 'only by resume'],
       ['fallback', sandbox.fallback.join(', ') || 'none'],
       ['metadata', metadata.join(' ')],
       ...sandbox.services.map(
@@ -107,7 +107,7 @@ export function checkpointDetails(checkpoint: CheckpointView, now: number, color
   );
 }
 
-/** What is wrong with the checkpoint that it would be resumed from. A lost sandbox says that as its reason. */
+/** The problem of the checkpoint that a resume would use. A lost sandbox has it as its reason. */
 function checkpointProblem({ checkpointHealth, state }: SandboxView): string | null {
   if (checkpointHealth === null || checkpointHealth.health === 'ok' || state === 'lost') return null;
   const { health, parts, reason } = checkpointHealth;

@@ -1,9 +1,9 @@
-/** What people are shown of a session's changes. */
+/** The changes of a session as text. */
 import type { SessionChange, SessionView, SessionWake } from '@torpor/protocol';
 import type { Colors } from './colors.ts';
 import { columns } from './columns.ts';
 
-/** What was lost with a change, and since when; empty when nothing was. */
+/** What a change lost, and since when. Empty when nothing was lost. */
 function lossText({ lost, lostSince }: Pick<SessionChange, 'lost' | 'lostSince'>): string {
   if (lost.length === 0) return '';
   const since = lostSince === null ? '' : ` (written since ${timeOf(lostSince)})`;

@@ -1,9 +1,9 @@
-/** Shows that something is under way: on a terminal, on stderr, and gone without a trace when it is done. */
+/** Shows a spinner on stderr while work is in progress, only on a terminal, and clears it at the end. */
 import type { Io } from './io.ts';
 
 const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const FRAME_MS = 80;
-/** What is quicker than this needs no progress, only flickers. */
+/** Shorter work shows no spinner, because it would only flicker. */
 const DELAY_MS = 150;
 const CLEAR_LINE = '\r\u001b[K';
 

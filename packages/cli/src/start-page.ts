@@ -1,4 +1,4 @@
-/** What `torpor` says to somebody who has just come, and the list of all commands. */
+/** The start page that `torpor` prints without arguments, and the list of all commands. */
 import type { Colors } from './colors.ts';
 import { COMMANDS } from './command-table.ts';
 
@@ -8,15 +8,15 @@ export function startPage(colors: Colors): string {
     `${colors.bold('torpor')}: sandboxes that sleep, and always wake.`,
     '',
     step('torpor up', 'start the server (once)'),
-    step('torpor build "a live dashboard"', 'an application with an address'),
-    step('torpor create --name hello', 'make a sandbox'),
-    step("torpor exec hello 'uname -a'", 'run something in it'),
-    step('torpor shell hello', 'look around'),
-    step('torpor pause hello', 'put it to sleep, memory and files intact'),
-    step('torpor resume hello', 'and wake it again'),
+    step('torpor build "a live dashboard"', 'build an application'),
+    step('torpor create --name hello', 'create a sandbox'),
+    step("torpor exec hello 'uname -a'", 'run a command in it'),
+    step('torpor shell hello', 'open a terminal in it'),
+    step('torpor pause hello', 'pause it, with memory and files'),
+    step('torpor resume hello', 'resume it'),
     '',
     `${colors.bold('torpor --help')} lists all commands, ${colors.bold('torpor <command> --help')} explains one.`,
-    `Something wrong? ${colors.bold('torpor doctor')} looks, and says what to do.`,
+    `${colors.bold('torpor doctor')} finds problems and says how to fix them.`,
   ].join('\n');
 }
 
@@ -35,7 +35,7 @@ export function overview(colors: Colors): string {
     'Usage: torpor <command> [options]',
     ...lines,
     '',
-    'Every command has --json and --help. `torpor sandbox <command>` is `torpor <command>`.',
+    'Every command has --json and --help. `torpor sandbox <command>` is the same as `torpor <command>`.',
     `Exit codes: 0 ok, 1 general, 10 invalid, 11 authentication, 12 not found, 13 permission,`,
     `14 API or network, 15 file, 16 cancelled, 17 build failed; exec has the command's own.`,
   ].join('\n');

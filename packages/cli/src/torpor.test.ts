@@ -39,7 +39,7 @@ const run = (...args: string[]) => torporInProcess(args, here().env);
 const runProcess = (...args: string[]) => torpor(args, here());
 
 describe('help', () => {
-  it('begins with a page for those who have just come', async () => {
+  it('is a start page without arguments', async () => {
     const { code, stdout } = await torpor([]);
     expect(code).toBe(0);
     expect(stdout).toContain('torpor create');
@@ -51,14 +51,17 @@ describe('help', () => {
       expect(stdout).toMatch(new RegExp(`  ${name} +${summary.slice(0, 9)}`));
   });
 
-  it.each(COMMANDS.map(({ name }) => name))('of %s has usage, an example and neighbours', async (name) => {
-    const { code, stdout } = await torporInProcess([name, '--help']);
-    expect(code).toBe(0);
-    expect(stdout).toMatch(new RegExp(`^Usage: torpor ${name}`));
-    expect(stdout).toContain('--json');
-    expect(stdout).toContain('Examples:');
-    expect(stdout).toContain('See also: torpor');
-  });
+  it.each(COMMANDS.map(({ name }) => name))(
+    'of %s has usage, examples and related commands',
+    async (name) => {
+      const { code, stdout } = await torporInProcess([name, '--help']);
+      expect(code).toBe(0);
+      expect(stdout).toMatch(new RegExp(`^Usage: torpor ${name}`));
+      expect(stdout).toContain('--json');
+      expect(stdout).toContain('Examples:');
+      expect(stdout).toContain('See also: torpor');
+    },
+  );
 
   it('names only commands that exist', async () => {
     const known = new Set(COMMANDS.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
@@ -68,13 +71,13 @@ describe('help', () => {
     }
   });
 
-  it('is what a command with only subcommands says', async () => {
+  it('is printed for a command with only subcommands', async () => {
     const { code, stdout } = await torporInProcess(['files']);
     expect(code).toBe(10);
     expect(stdout).toContain('put');
   });
 
-  it('offers what was meant', async () => {
+  it('suggests similar commands', async () => {
     const { code, stderr } = await torporInProcess(['puase', 'web']);
     expect(code).toBe(10);
     expect(stderr).toContain('Did you mean `pause`?');
@@ -82,7 +85,7 @@ describe('help', () => {
 });
 
 describe('version', () => {
-  it('is that of the package', async () => {
+  it('is the version of the package', async () => {
     const { version } = JSON.parse(await readFile(join(import.meta.dirname, '../package.json'), 'utf8'));
     expect((await torpor(['version'])).stdout).toContain(version);
     expect(JSON.parse((await torpor(['--version', '--json'])).stdout)).toMatchObject({ version });
@@ -112,21 +115,21 @@ describe('errors of the API', () => {
     ['invalid_request', 10],
     ['storage_full', 15],
     ['in_use', 1],
-  ] as const)('%s ends the process with %i (R101)', async (code, exitCode) => {
+  ] as const)('%s exits with %i (R101)', async (code, exitCode) => {
     server.answer('POST /v1/sandboxes/*/resume', errorReply(factsOf(code).http, code, 'It failed.'));
     const ran = await runProcess(...args);
     expect([ran.code, ran.stdout]).toEqual([exitCode, '']);
     expect(JSON.parse(ran.stderr)).toMatchObject(expected(code));
   });
 
-  it('name the checkpoint they are about (R91)', async () => {
+  it('name their checkpoint (R91)', async () => {
     const about = { sandboxId: SANDBOX_ID, checkpointId: CHECKPOINT_ID };
     server.answer('POST /v1/sandboxes/*/resume', errorReply(409, 'checkpoint_missing', 'It is gone.', about));
     const { stderr } = await run('resume', SANDBOX_ID, '--json');
     expect(JSON.parse(stderr).error.details).toMatchObject(about);
   });
 
-  it('are words, a hint and the request id for people', async () => {
+  it('are a message, a hint and the request id without --json', async () => {
     server.answer('POST /v1/sandboxes/*/resume', errorReply(409, 'checkpoint_missing', 'It is gone.'));
     const { code, stderr } = await run('resume', SANDBOX_ID);
     expect(code).toBe(14);
@@ -135,12 +138,12 @@ describe('errors of the API', () => {
     );
   });
 
-  it('are not JSON because the command that was to be run has such a flag', async () => {
+  it('are not JSON when only the program in the sandbox has a --json flag', async () => {
     server.answer('GET /v1/sandboxes', errorReply(503, 'capacity', 'Full.'));
     expect((await run('exec', 'web', 'tool', '--json')).stderr).toMatch(/^error: Full/);
   });
 
-  it('of a resume are answers: it is not sent again (R103)', async () => {
+  it('of a resume are final: the request is not repeated (R103)', async () => {
     server.answer('POST /v1/sandboxes/*/resume', errorReply(503, 'capacity', 'Full.'));
     await torporInProcess(['resume', SANDBOX_ID], { ...here().env, TORPOR_READ_RETRIES: '5' });
     expect(server.requests).toHaveLength(1);
@@ -148,7 +151,7 @@ describe('errors of the API', () => {
 });
 
 describe('rollback', () => {
-  it('finds a checkpoint by its name, and says so when there is none', async () => {
+  it('finds a checkpoint by name, and fails when there is none', async () => {
     const items = [checkpointView({ names: ['good'] })];
     server.answer('GET /v1/sandboxes/*/checkpoints', { json: { items, nextCursor: null, bytes: 1 } });
     const source = { checkpointId: CHECKPOINT_ID, kind: 'files' };
@@ -159,18 +162,18 @@ describe('rollback', () => {
   });
 });
 
-describe('errors of the command line itself', () => {
+describe('errors of the CLI itself', () => {
   it.each([
     ['an unknown option', ['ls', '--what'], 10],
-    ['a word too many', ['get', SANDBOX_ID, 'more'], 10],
+    ['too many arguments', ['get', SANDBOX_ID, 'more'], 10],
     ['a missing argument', ['rollback', SANDBOX_ID], 10],
-    ['no sandbox and nobody to ask', ['pause'], 10],
-    ['a choice there is not', ['create', '--on-idle', 'dance'], 10],
-    ['a span that is none', ['create', '--timeout', 'soon'], 10],
-    ['a pair that is none', ['create', '--env', 'NOTHING'], 10],
+    ['no sandbox and no terminal', ['pause'], 10],
+    ['an invalid choice', ['create', '--on-idle', 'dance'], 10],
+    ['an invalid duration', ['create', '--timeout', 'soon'], 10],
+    ['an invalid pair', ['create', '--env', 'NOTHING'], 10],
     ['a shell without a terminal', ['shell', SANDBOX_ID], 10],
-    ['a name nobody has', ['get', 'nobody'], 12],
-    ['a file that is not there', ['files', 'put', SANDBOX_ID, '/nonexistent/file'], 15],
+    ['an unknown name', ['get', 'unknown'], 12],
+    ['a missing file', ['files', 'put', SANDBOX_ID, '/nonexistent/file'], 15],
   ])('%s', async (_, args, exitCode) => {
     server.answer('GET /v1/sandboxes', { json: { items: [], nextCursor: null } });
     const people = await run(...args);
@@ -183,12 +186,12 @@ describe('errors of the command line itself', () => {
     });
   });
 
-  it('say how to start the server when nobody is there', async () => {
+  it('say how to start the server when none runs', async () => {
     await server.close();
     const env = { TORPOR_URL: server.url };
     const { code, stderr } = await torporInProcess(['ls'], env);
     expect(code).toBe(14);
-    expect(stderr).toContain(`Torpor is not running at ${server.url}; start it with \`npm start\`.`);
+    expect(stderr).toContain(`Torpor is not running at ${server.url}. Start it with \`npm start\`.`);
     const json = await torporInProcess(['ls', '--json'], env);
     expect(JSON.parse(json.stderr)).toMatchObject({
       error: { code: 'NETWORK_ERROR', exitCode: 14, details: { url: server.url } },
@@ -215,7 +218,7 @@ describe('errors of the command line itself', () => {
 describe('answers', () => {
   const page = <T>(...items: T[]) => ({ items, nextCursor: null });
 
-  it('with --json are what the API said', async () => {
+  it("with --json are the API's answers", async () => {
     const pause = {
       sandbox: sandboxView({ state: 'paused' }),
       checkpoint: checkpointView(),
@@ -242,7 +245,7 @@ describe('answers', () => {
     }
   });
 
-  it('are tables for people, without colours or signs of progress in a pipe', async () => {
+  it('are tables, without colours or spinners in a pipe', async () => {
     server.answer('GET /v1/sandboxes', {
       json: page(sandboxView({ name: 'web', createdAt: Date.now() - 180_000 })),
     });
@@ -253,7 +256,7 @@ describe('answers', () => {
     expect(line?.split(/\s{2,}/)).toEqual([SANDBOX_ID, 'web', 'running', 'process', '3m ago', '-']);
   });
 
-  it('have colours when they are asked for, and never against NO_COLOR', async () => {
+  it('have colours with FORCE_COLOR, and never with NO_COLOR', async () => {
     server.answer('GET /v1/sandboxes', { json: page(sandboxView()) });
     const colored = await torporInProcess(['ls'], { ...here().env, FORCE_COLOR: '1' });
     expect(colored.stdout).toContain('\u001b[32mrunning');
@@ -274,7 +277,7 @@ describe('answers', () => {
     expect((await run('get', 'web')).code).toBe(10);
   });
 
-  it('follow events, one line each, until they are interrupted', async () => {
+  it('print followed events, one line each, until interrupted', async () => {
     server.answer('GET /v1/events', {
       raw: (response) => {
         response.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -300,7 +303,7 @@ describe('answers', () => {
 });
 
 describe('requests', () => {
-  it('of create say all that was said, and nothing else', async () => {
+  it('of create have all options and nothing else', async () => {
     server.answer('POST /v1/sandboxes', { status: 201, json: sandboxView() });
     await run(
       'create',
@@ -342,7 +345,7 @@ describe('requests', () => {
     ['12h', 43_200],
     ['never', null],
     ['default', 'default'],
-  ])('of retention say how long a paused sandbox is kept: %s', async (text, seconds) => {
+  ])('of retention have the duration: %s', async (text, seconds) => {
     server.answer('POST /v1/sandboxes/*/retention', {
       json: sandboxView({ deletePausedAfterSeconds: 43_200 }),
     });
@@ -351,12 +354,12 @@ describe('requests', () => {
     expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ deletePausedAfterSeconds: seconds });
   });
 
-  it('of retention are not sent for a span that is none', async () => {
+  it('of retention are not sent for an invalid duration', async () => {
     expect((await run('retention', SANDBOX_ID, 'soon')).code).toBe(10);
     expect(server.requests).toEqual([]);
   });
 
-  it('of files carry bytes both ways', async () => {
+  it('of files transfer bytes in both directions', async () => {
     server.answer('PUT /v1/sandboxes/*/files', { json: { path: '/home/a.txt', name: 'a.txt' } });
     await writeFile(join(place, 'a.txt'), 'hello');
     expect((await run('files', 'put', SANDBOX_ID, join(place, 'a.txt'), 'app/')).stdout).toBe(
@@ -372,7 +375,7 @@ describe('requests', () => {
 });
 
 describe('doctor', () => {
-  it('says what is wrong and what to do, and exits with 1', async () => {
+  it('prints problems and fixes, and exits with 1', async () => {
     await server.close();
     const env = {
       TORPOR_URL: server.url,
@@ -394,7 +397,7 @@ describe('doctor', () => {
     expect(checks.find((check) => check.what === 'Node')).toMatchObject({ is: 'good' });
   });
 
-  it('looks at what gVisor needs, where it may be used', async () => {
+  it('checks the needs of gVisor when it may be used', async () => {
     const doctor = async (runtime: string) => {
       const env = { TORPOR_DATA_DIR: place, TORPOR_RUNTIME: runtime };
       const { stdout } = await torporInProcess(['doctor', '--json'], env);
@@ -416,7 +419,7 @@ describe('doctor', () => {
 });
 
 describe('completion', () => {
-  it('writes a script for each shell, and knows what may come next', async () => {
+  it('prints a script for each shell, and completes command lines', async () => {
     for (const shell of ['bash', 'zsh', 'fish', 'powershell']) {
       expect((await torpor(['completion', shell])).stdout).toContain('torpor');
     }
@@ -448,7 +451,7 @@ describe('job', () => {
     expect(server.requests.at(-1)?.query.get('graceSeconds')).toBe('60');
   });
 
-  it('says of a build where its log is, and of nothing that it is not found (R110)', async () => {
+  it('points to the log of a build, and is not found for an unknown id (R110)', async () => {
     const build = { id: JOB_ID, kind: 'build', status: 'ready', sandboxId: null, url: '/api/generation/x' };
     server.answer('GET /v1/jobs/*', { json: build });
     const { code, stderr } = await run('job', 'logs', JOB_ID);

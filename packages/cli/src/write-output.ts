@@ -1,4 +1,4 @@
-/** The output of a process as a command shows it: its channels kept apart, and how it ended as a remark. */
+/** Prints the output of a process, stdout and stderr separately, and its exit as a note. */
 import { once } from 'node:events';
 import type { OutputEvent } from '@torpor/sdk';
 import type { Cli } from './cli.ts';
@@ -9,7 +9,7 @@ export async function writeOutput(cli: Cli, events: AsyncIterable<OutputEvent>):
     else if (event.type === 'stdout') await write(cli.io.stdout, event.data);
     else if (event.type === 'stderr') await write(cli.io.stderr, event.data);
     else if (event.type === 'end')
-      cli.note(`It ended with ${event.signal ?? `exit code ${event.exitCode}`}.`);
+      cli.note(`The process ended with ${event.signal ?? `exit code ${event.exitCode}`}.`);
   }
 }
 

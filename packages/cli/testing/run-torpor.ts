@@ -1,4 +1,4 @@
-/** The command as a real process, the way a shell or a script runs it; or inside this one, which is quicker. */
+/** Runs the CLI as a real process, or inside the test process, which is faster. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -18,12 +18,12 @@ export interface CommandResult {
 
 export interface RunOptions {
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** Absent: a pipe that stays open, as a careless script leaves it. */
+  /** Absent: stdin is a pipe that stays open. */
   readonly stdin?: string;
   readonly cwd?: string;
 }
 
-/** Nothing of the environment of the test reaches it but what a program needs to run. */
+/** The process gets a minimal environment, not the environment of the test. */
 export function startTorpor(
   args: readonly string[],
   { env = {}, stdin, cwd }: RunOptions = {},

@@ -1,4 +1,4 @@
-/** What an agent's refusals and silences mean to us: Connect codes, HTTP statuses and socket errors. */
+/** Translates errors of calls to an agent (Connect codes, HTTP statuses, socket errors) into TorporErrors. */
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import { UNKNOWN_USER_HEADER } from './wire-names.ts';
@@ -13,7 +13,7 @@ const BY_CONNECT_CODE: Readonly<Record<Code, ErrorCode>> = {
   [Code.PermissionDenied]: 'forbidden',
   [Code.ResourceExhausted]: 'capacity',
   [Code.FailedPrecondition]: 'conflict',
-  // A connection that broke: nothing is known of what the agent did.
+  // The connection broke, so it is unknown what the agent did.
   [Code.Aborted]: 'unreachable',
   [Code.OutOfRange]: 'invalid_request',
   [Code.Unimplemented]: 'capability_unsupported',
@@ -23,22 +23,22 @@ const BY_CONNECT_CODE: Readonly<Record<Code, ErrorCode>> = {
   [Code.Unauthenticated]: 'unauthenticated',
 };
 
-/** Whatever a call to an agent threw, as our error. */
+/** Converts whatever a call to an agent threw. */
 export function agentError(thrown: unknown): TorporError {
   if (thrown instanceof TorporError) return thrown;
   if (thrown instanceof ConnectError) {
-    const code = refusedUser(BY_CONNECT_CODE[thrown.code], thrown.metadata.has(UNKNOWN_USER_HEADER));
-    // What a broken socket says of itself helps nobody.
+    const code = codeForUser(BY_CONNECT_CODE[thrown.code], thrown.metadata.has(UNKNOWN_USER_HEADER));
+    // The message of a broken socket does not help the caller.
     return code === 'unreachable'
-      ? silence(thrown)
+      ? unreachable(thrown)
       : new TorporError(code, thrown.rawMessage, { cause: thrown });
   }
   if (isAbort(thrown))
     return new TorporError('timeout', 'The call to the agent was stopped.', { cause: thrown });
-  return silence(thrown);
+  return unreachable(thrown);
 }
 
-function silence(cause: unknown): TorporError {
+function unreachable(cause: unknown): TorporError {
   return new TorporError('unreachable', 'The agent of the sandbox did not answer.', { cause });
 }
 
@@ -54,13 +54,13 @@ const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
   [507, 'storage_full'],
 ]);
 
-/** The error in an answer of a plain HTTP call, `{"code", "message"}`. */
+/** The error of a plain HTTP call, whose body is `{"code", "message"}`. */
 export function errorOfStatus(status: number, message: string, isUnknownUser: boolean): TorporError {
-  return new TorporError(refusedUser(BY_STATUS.get(status) ?? 'internal', isUnknownUser), message);
+  return new TorporError(codeForUser(BY_STATUS.get(status) ?? 'internal', isUnknownUser), message);
 }
 
-/** On this wire a user who is not there is refused in the same way as a token that is not taken. */
-function refusedUser(code: ErrorCode, isUnknownUser: boolean): ErrorCode {
+/** E2B's protocol answers 401 for an unknown user as well as for a wrong token. A header of ours tells them apart. */
+function codeForUser(code: ErrorCode, isUnknownUser: boolean): ErrorCode {
   return code === 'unauthenticated' && isUnknownUser ? 'invalid_request' : code;
 }
 

@@ -90,16 +90,16 @@ describe('the client of an agent', () => {
     [404, 'not_found'],
     [507, 'storage_full'],
     [500, 'internal'],
-  ])('turns status %i into %s, with the words of the agent', async (status, code) => {
+  ])('turns status %i into %s, with the message of the agent', async (status, code) => {
     const client = await clientOf((_, response) => {
-      response.writeHead(status).end(JSON.stringify({ code: status, message: 'so it is' }));
+      response.writeHead(status).end(JSON.stringify({ code: status, message: 'the agent says why' }));
     });
     const call = client.files.read('/x');
     expect(await codeOf(call)).toBe(code);
-    await expect(call).rejects.toThrow('so it is');
+    await expect(call).rejects.toThrow('the agent says why');
   });
 
-  it('does not take silence for an answer', async () => {
+  it('reports an agent that does not answer as unreachable', async () => {
     const client = connectAgent({ baseUrl: 'http://127.0.0.1:1' });
     open.push(() => client.close());
     expect(await codeOf(client.health())).toBe('unreachable');
@@ -108,7 +108,7 @@ describe('the client of an agent', () => {
     );
   });
 
-  it('stops when it is told to', async () => {
+  it('stops a call when its signal fires', async () => {
     const stop = new AbortController();
     const client = await clientOf(() => stop.abort());
     expect(await codeOf(client.health({ signal: stop.signal }))).toBe('timeout');
@@ -131,13 +131,13 @@ describe('the client of an agent', () => {
     await vi.waitFor(() => expect(clearing.mock.calls.map(([cleared]) => cleared)).toContain(timer));
   });
 
-  it('trusts no answer: neither its form', async () => {
+  it('refuses an answer in an unexpected form', async () => {
     const client = await clientOf((_, response) => void response.end('{"ports":"all of them"}'));
     expect(await codeOf(client.ports())).toBe('internal');
     expect(await codeOf(client.files.write('/x', 'y'))).toBe('internal');
   });
 
-  it('nor its size', async () => {
+  it('refuses an answer that is too long', async () => {
     const client = await clientOf((_, response) => {
       const flood = () => {
         while (response.write(Buffer.alloc(64 * 1024, 0x20)));
@@ -150,14 +150,14 @@ describe('the client of an agent', () => {
 });
 
 describe('errors of an agent', () => {
-  it('keep what they say and lose nothing of the cause', () => {
+  it('keep the message and the cause', () => {
     const thrown = new ConnectError('no such pid', Code.NotFound);
     const error = agentError(thrown);
     expect([error.code, error.message, error.cause]).toEqual(['not_found', 'no such pid', thrown]);
     expect(agentError(error)).toBe(error);
   });
 
-  it('say that nothing is known after a connection that broke', () => {
+  it('are "unreachable" when the connection broke', () => {
     expect(agentError(new ConnectError('aborted', Code.Aborted)).code).toBe('unreachable');
     expect(agentError(new Error('socket hang up')).code).toBe('unreachable');
   });

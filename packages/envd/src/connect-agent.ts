@@ -1,5 +1,5 @@
 /**
- * The client end of the wire: everything the server, a runtime or a test says to an agent.
+ * The client of an agent, for the server, the runtimes and the tests.
  *
  * ```ts
  * const agent = connectAgent({ socketPath: '/run/sbx_1.sock', accessToken });
@@ -15,6 +15,7 @@ import { create, toJsonString } from '@bufbuild/protobuf';
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { TorporError } from '@torpor/protocol';
+import { closeOnReturn } from './closing-streams.ts';
 import { Filesystem } from './gen/filesystem/filesystem_pb.js';
 import { Process } from './gen/process/process_pb.js';
 import {
@@ -28,10 +29,9 @@ import {
   MetricsSchema,
   PortListSchema,
 } from './gen/torpor/agent_pb.js';
-import { leavable } from './leavable-streams.ts';
 import { type AgentAddress, exchange, exchangeJson, exchangeMessage } from './plain-http.ts';
 import { type EndedProcess, endedProcess } from './process-ends.ts';
-import { type TurnOrder, type TurnReceipt, turnReceipt } from './turns.ts';
+import { type TurnReceipt, type TurnRequest, turnReceipt } from './turns.ts';
 import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
 
 export type ConnectAgentOptions = { readonly accessToken?: string | undefined } & (
@@ -57,13 +57,13 @@ export interface WrittenFile {
   readonly name: string;
 }
 
-/** A stream of events ends when its reader leaves the loop; the process it shows goes on. */
+/** A stream of events ends when its reader leaves the loop; the process that it shows goes on. */
 export interface AgentClient {
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
   /** Resolves when the agent answers. */
   health(options?: CallOptions): Promise<void>;
-  /** `credential` is the one in force; the request may carry its successor. */
+  /** `credential` is the current one; the request may set the next one. */
   init(
     request: MessageInitShape<typeof InitRequestSchema>,
     options?: CallOptions & { readonly credential?: string | undefined },
@@ -76,27 +76,24 @@ export interface AgentClient {
   envs(options?: CallOptions): Promise<Record<string, string>>;
   ports(options?: CallOptions): Promise<ListeningPort[]>;
   /**
-   * What to dial on the sandbox's own address to reach a port of it, also one that is open on the loopback
-   * only; null when nobody listens. May be asked again and again.
+   * The port to dial on the sandbox's own address to reach this port, even when the program listens only on the
+   * loopback; null when no program listens. May be repeated.
    */
   forward(port: number, options?: CallOptions): Promise<number | null>;
-  /** Gives a turn of a session to its program, once: a repetition is told what was written down of the first. */
-  deliverTurn(order: TurnOrder, options?: CallOptions): Promise<TurnReceipt>;
-  /**
-   * Waits until one of these processes has ended. Only Torpor's own agents can be asked; another one answers
-   * `not_found`.
-   */
+  /** Delivers a turn of a session to its program once. A repeated call is answered from the record of the first. */
+  deliverTurn(order: TurnRequest, options?: CallOptions): Promise<TurnReceipt>;
+  /** Waits until one of these processes has ended. Only Torpor's agent has this call; E2B's answers `not_found`. */
   nextEnd(tags: readonly string[], options?: CallOptions): Promise<EndedProcess>;
-  /** Has everything started that the first calls would otherwise wait for. */
+  /** Prepares what the first calls would otherwise wait for. */
   warmUp(options?: CallOptions): Promise<void>;
   /**
-   * Drops the connections, with a reset where they are of TCP: one that is only closed stays half open in a
-   * sandbox that is frozen, and its memory cannot be written. A new start needs a new client.
+   * Closes the connections, TCP ones with a reset: a connection that is only closed stays half open in a frozen
+   * sandbox, whose memory then cannot be written. A new start of the sandbox needs a new client.
    */
   close(): void;
 }
 
-/** A sandbox is hostile: without a bound one answer of it could fill the server's memory. */
+/** A sandbox is untrusted: without a limit, one answer could fill the server's memory. */
 const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 const MAX_PORT = 65_535;
 
@@ -118,15 +115,15 @@ export function connectAgent(options: ConnectAgentOptions): AgentClient {
       ...(options.socketPath === undefined ? {} : { socketPath: options.socketPath }),
     },
     interceptors: [authorize],
-    // Server and sandbox are neighbours: compressing costs more than it saves.
+    // Server and sandbox are on the same machine or network: compression costs more than it saves.
     acceptCompression: [],
     readMaxBytes: MAX_MESSAGE_BYTES,
   });
   const process = createClient(Process, transport);
   const filesystem = createClient(Filesystem, transport);
   return {
-    process: { ...process, start: leavable(process.start), connect: leavable(process.connect) },
-    filesystem: { ...filesystem, watchDir: leavable(filesystem.watchDir) },
+    process: { ...process, start: closeOnReturn(process.start), connect: closeOnReturn(process.connect) },
+    filesystem: { ...filesystem, watchDir: closeOnReturn(filesystem.watchDir) },
     files: fileCalls(address, authorization),
     ...plainCalls(address, authorization),
     close: () => {
@@ -194,11 +191,11 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
       const body = toJsonString(ForwardRequestSchema, create(ForwardRequestSchema, { port }));
       const call = { method: 'POST', path: '/forward', headers, body, signal } as const;
       const { port: reached } = await exchangeMessage(address, call, ForwardResponseSchema);
-      if (reached > MAX_PORT) throw new TorporError('internal', 'The agent named a port that cannot be.');
+      if (reached > MAX_PORT) throw new TorporError('internal', 'The agent answered with an invalid port.');
       return reached || null;
     },
 
-    async deliverTurn(order: TurnOrder, { signal }: CallOptions = {}): Promise<TurnReceipt> {
+    async deliverTurn(order: TurnRequest, { signal }: CallOptions = {}): Promise<TurnReceipt> {
       const headers = { ...authorization, 'content-type': 'application/json' };
       const call = { method: 'POST', path: '/turns', headers, body: JSON.stringify(order), signal } as const;
       return turnReceipt(await exchangeJson(address, call));
@@ -246,7 +243,7 @@ function writtenFile(answer: unknown): WrittenFile {
   const first: unknown = Array.isArray(answer) ? answer[0] : undefined;
   const { path, name } = (first ?? {}) as { path?: unknown; name?: unknown };
   if (typeof path !== 'string' || typeof name !== 'string') {
-    throw new TorporError('internal', 'The agent did not say what it has written.');
+    throw new TorporError('internal', 'The agent did not describe the written file.');
   }
   return { path, name };
 }

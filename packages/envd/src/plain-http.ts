@@ -1,16 +1,16 @@
-/** One HTTP exchange with an agent, over TCP or a unix socket. What comes back is bounded and not trusted. */
+/** One HTTP exchange with an agent, over TCP or a unix socket. The answer is bounded and untrusted. */
 import { type Agent, type IncomingMessage, request } from 'node:http';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
+import type { DescMessage, JsonValue, MessageShape } from '@bufbuild/protobuf';
 import { fromJson } from '@bufbuild/protobuf';
 import { TorporError } from '@torpor/protocol';
 import { agentError, errorOfStatus } from './agent-errors.ts';
 import { UNKNOWN_USER_HEADER } from './wire-names.ts';
 
 export interface AgentAddress {
-  /** `http://host:port`; with a socket path only its form matters. */
+  /** `http://host:port`. With a socket path, host and port are not used. */
   readonly baseUrl: string;
   readonly socketPath?: string | undefined;
   readonly pool: Agent;
@@ -27,7 +27,7 @@ export interface PlainCall {
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
-/** The answer's body is the caller's to read; answers other than 2xx are thrown. */
+/** The caller must read the body of the answer. Throws for any status but 2xx. */
 export async function exchange(address: AgentAddress, call: PlainCall): Promise<IncomingMessage> {
   const response = await send(address, call).catch((error) => {
     throw agentError(error);
@@ -38,8 +38,8 @@ export async function exchange(address: AgentAddress, call: PlainCall): Promise<
   throw errorOfStatus(status, await messageOf(response, status), isUnknownUser);
 }
 
-/** The answer as JSON; anything else, or too much of it, is the fault of the other side. */
-export async function exchangeJson(address: AgentAddress, call: PlainCall): Promise<unknown> {
+/** The answer as JSON. Throws `internal` when it is not JSON or too long. */
+export async function exchangeJson(address: AgentAddress, call: PlainCall): Promise<JsonValue> {
   const response = await exchange(address, call);
   const text = (await readBounded(response)).toString('utf8');
   try {
@@ -56,9 +56,9 @@ export async function exchangeMessage<D extends DescMessage>(
 ): Promise<MessageShape<D>> {
   const json = await exchangeJson(address, call);
   try {
-    return fromJson(schema, json as never, { ignoreUnknownFields: true });
+    return fromJson(schema, json, { ignoreUnknownFields: true });
   } catch (cause) {
-    throw new TorporError('internal', `The agent answered ${call.path} in a form we do not know.`, { cause });
+    throw new TorporError('internal', `The agent answered ${call.path} in an unknown form.`, { cause });
   }
 }
 
@@ -92,7 +92,7 @@ async function messageOf(response: IncomingMessage, status: number): Promise<str
     const { message } = JSON.parse(text) as { message?: unknown };
     if (typeof message === 'string' && message !== '') return message;
   } catch {
-    // Not from an agent's own hand; the status has to do.
+    // The body is not an agent's error; use the status.
   }
   return `The agent answered with status ${status}.`;
 }
@@ -102,7 +102,7 @@ async function readBounded(response: IncomingMessage): Promise<Buffer> {
   response.on('data', (chunk: Buffer) => {
     size += chunk.length;
     if (size > MAX_ANSWER_BYTES) {
-      response.destroy(new TorporError('internal', 'The agent answered with more than it should.'));
+      response.destroy(new TorporError('internal', 'The answer of the agent is too long.'));
     }
   });
   return buffer(response).catch((error) => {

@@ -1,4 +1,4 @@
-/** The end of a process on the wire. It is ours alone, so that it is plain JSON. */
+/** The end of a process on the wire. The call is not part of E2B's protocol, so it is plain JSON. */
 import { TorporError } from '@torpor/protocol';
 import type { ProcessEvent_EndEvent } from './gen/process/process_pb.js';
 
@@ -8,7 +8,7 @@ export interface EndedProcess {
   readonly end: Pick<ProcessEvent_EndEvent, 'exited' | 'exitCode' | 'status'> | null;
 }
 
-/** An agent lives beside hostile code: what it says is looked at before it is believed. */
+/** Checks the answer: an agent runs beside untrusted code. */
 export function endedProcess(answer: unknown): EndedProcess {
   const { tag, end } = (answer ?? {}) as Record<string, unknown>;
   if (typeof tag === 'string' && end === undefined) return { tag, end: null };

@@ -1,16 +1,16 @@
 /**
- * Signed file URLs: a link that lets somebody without the access token read or write one file.
- * The form is E2B's, so that the URLs its clients make by themselves are valid here.
+ * Signed file URLs: a link to read or write one file without the access token. The form is E2B's, so that the URLs
+ * that its clients make are valid here.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 
 export interface SignedFile {
-  /** The path as it stands in the URL, not yet resolved. */
+  /** The path as in the URL, not yet resolved. */
   readonly path: string;
   readonly operation: 'read' | 'write';
-  /** As it stands in the URL; absent there means the sandbox's default user. */
+  /** As in the URL; undefined means the sandbox's default user. */
   readonly user?: string | undefined;
-  /** Unix seconds; absent means for as long as the token is valid. */
+  /** Unix seconds; undefined means as long as the token is valid. */
   readonly expiration?: number | undefined;
 }
 
@@ -21,13 +21,13 @@ export function makeSignature(file: SignedFile, accessToken: string): string {
   return `v1_${digest.replace(/=+$/, '')}`;
 }
 
-/** Why a signature is refused, in the words that clients look for. */
+/** Why a signature is refused, in the exact words that clients look for. */
 export type SignatureRefusal =
   | 'missing signature query parameter'
   | 'invalid signature'
   | 'signature is already expired';
 
-/** An expired signature is called so only when it was genuine: a stranger learns nothing by guessing. */
+/** Only a genuine signature is reported as expired, so that guessing reveals nothing. */
 export function checkSignature(
   file: SignedFile,
   signature: string | undefined,
@@ -40,7 +40,7 @@ export function checkSignature(
   return undefined;
 }
 
-/** Compares in a time that tells neither the length nor the first difference. */
+/** Compares in constant time, so that neither the length nor the first difference shows. */
 export function sameSecret(given: string, expected: string): boolean {
   return timingSafeEqual(digestOf(given), digestOf(expected));
 }

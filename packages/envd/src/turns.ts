@@ -1,9 +1,9 @@
-/** A turn of a session on the wire. It is ours alone, so that it is plain JSON. */
+/** A turn of a session on the wire. The call is not part of E2B's protocol, so it is plain JSON. */
 import { TorporError } from '@torpor/protocol';
 
-export interface TurnOrder {
+export interface TurnRequest {
   readonly id: string;
-  /** The name under which the process stays between turns; null for one of its own. */
+  /** The name under which the process is kept between turns; null for a process that serves only this turn. */
   readonly keep: string | null;
   readonly process: {
     readonly cmd: string;
@@ -11,7 +11,7 @@ export interface TurnOrder {
     readonly envs: Readonly<Record<string, string>>;
     readonly cwd?: string;
   };
-  /** Written to its stdin. */
+  /** Written to the stdin of the process. */
   readonly input: string;
 }
 
@@ -19,7 +19,7 @@ export type TurnReceipt =
   | { readonly is: 'written'; readonly tag: string; readonly offset: number }
   | { readonly is: 'unknown'; readonly why: string };
 
-/** An agent lives beside hostile code: what it says is looked at before it is believed. */
+/** Checks the answer: an agent runs beside untrusted code. */
 export function turnReceipt(answer: unknown): TurnReceipt {
   const { is, tag, offset, why } = (answer ?? {}) as Record<string, unknown>;
   if (is === 'written' && typeof tag === 'string' && Number.isSafeInteger(offset)) {
@@ -27,5 +27,5 @@ export function turnReceipt(answer: unknown): TurnReceipt {
   }
   if (is === 'unknown')
     return { is, why: typeof why === 'string' ? why.slice(0, 1_000) : 'the agent cannot say.' };
-  throw new TorporError('internal', 'The agent did not say what became of the turn.');
+  throw new TorporError('internal', 'The agent did not report the outcome of the turn.');
 }

@@ -46,7 +46,7 @@ describe('the wire', () => {
     ]);
   });
 
-  it('reads a start request as clients write it, and tells a stdin refused from one not mentioned', () => {
+  it('reads a start request as clients write it, and distinguishes a refused stdin from an absent one', () => {
     const json = {
       process: { cmd: '/bin/bash', args: ['-l', '-c', 'ls'], envs: { A: 'b' }, cwd: '/tmp' },
       pty: { size: { cols: 80, rows: 24 } },
@@ -103,7 +103,7 @@ describe('the wire', () => {
     );
   });
 
-  it('passes over what a newer client adds, as such a client passes over ours', () => {
+  it('ignores fields that a newer client adds, as such a client ignores ours', () => {
     const bytes = Buffer.from('0a0208012205deadbeef00', 'hex');
     const start = fromBinary(
       ProcessEventSchema,

@@ -1,8 +1,8 @@
-/** The engine as the gateway sees it. */
+/** The gateway's `Sandboxes` port, implemented by the engine. */
 import type { Engine } from '@torpor/engine';
 import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
 
-/** `engine` is asked late: the engine needs the gateway's doors to be made. */
+/** `engine` is a function because the engine is created after the gateway: the engine needs the gateway's gates. */
 export function engineSandboxes(engine: () => Engine, openPorts: Sandboxes['openPorts']): Sandboxes {
   return {
     async find(id) {

@@ -1,10 +1,10 @@
 /**
- * The gateway: finds the sandbox that a request is for, sees who may come in, and lets it through the sandbox's
- * door, which wakes what sleeps behind it. Start reading here, then `visit.ts` and `door/door.ts`.
+ * The gateway: finds the sandbox that a request is for, checks access, and passes the request through the sandbox's
+ * gate, which wakes a sandbox that sleeps. Start reading here, then `preview-request.ts` and `gate/sandbox-gate.ts`.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import type { Clock, Ids, TrafficGate } from '@torpor/engine';
+import type { Clock, Ids } from '@torpor/engine';
 import { type RequestId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { CheckSignature } from './access/signed-file.ts';
 import { Tokens } from './access/tokens.ts';
@@ -26,7 +26,7 @@ import type { Sandboxes } from './sandboxes.ts';
 import type { GatewaySettings } from './settings.ts';
 
 export interface GatewayObserver extends GateObserver {
-  /** A request that was for a sandbox, however it ends. */
+  /** A request for a sandbox has come, however it ends. */
   previewRequested(route: PreviewRoute): void;
   refused(route: PreviewRoute | undefined, error: TorporError, requestId: RequestId): void;
 }
@@ -38,146 +38,141 @@ export interface GatewayParts {
   readonly ids: Pick<Ids, 'next'>;
   readonly randomBytes: (n: number) => Uint8Array;
   readonly settings: GatewaySettings;
-  /** The server's secret, from which tokens are made. */
+  /** The server's secret, from which tokens are derived. */
   readonly secret: Uint8Array;
   readonly checkSignature: CheckSignature;
   readonly observe: GatewayObserver;
 }
 
-/** Under which name previews are found; known when the server listens. */
+/** The address under which previews are reached; known when the server listens. */
 export interface PublicAddress {
-  /** May have a port. */
+  /** May include a port. */
   readonly domain: string;
   readonly scheme: 'http' | 'https';
 }
 
 export class Gateway {
-  readonly gate: TrafficGate;
+  /** The port that the engine uses to close and open the gate of a sandbox. */
+  readonly gates: SandboxGates;
   readonly tokens: Tokens;
-  private readonly parts: GatewayParts;
-  private readonly doors: SandboxGates;
-  private readonly answers: GatewayResponses;
-  private readonly visits: PreviewRequestParts;
-  private readonly turns = new PipelineOrder();
-  private place: PublicAddress = { domain: 'sbx.localhost', scheme: 'http' };
-  private domainName = 'sbx.localhost';
-  private isStopping = false;
+  readonly #parts: GatewayParts;
+  readonly #responses: GatewayResponses;
+  readonly #previewParts: PreviewRequestParts;
+  readonly #pipelines = new PipelineOrder();
+  #address: PublicAddress = { domain: 'sbx.localhost', scheme: 'http' };
+  /** The domain without its port. */
+  #domainName = 'sbx.localhost';
 
   constructor(parts: GatewayParts) {
-    this.parts = parts;
+    this.#parts = parts;
     const { sandboxes, keys, clock, settings, observe } = parts;
-    this.doors = new SandboxGates({ sandboxes, clock, settings, observe });
-    this.gate = this.doors;
+    this.gates = new SandboxGates({ sandboxes, clock, settings, observe });
     this.tokens = new Tokens(parts);
-    this.answers = new GatewayResponses({
+    this.#responses = new GatewayResponses({
       nextRequestId: () => parts.ids.next('req'),
       previewUrl: ({ sandboxId, port }) => this.urlOf(sandboxId, port),
     });
-    this.visits = {
+    this.#previewParts = {
       sandboxes,
       keys,
       clock,
       settings,
-      doors: this.doors,
+      gates: this.gates,
       tokens: this.tokens,
       checkSignature: parts.checkSignature,
-      answers: this.answers,
-      domain: () => this.place.domain,
+      responses: this.#responses,
+      domain: () => this.#address.domain,
       refused: (route, error, requestId) => observe.refused(route, error, requestId),
     };
   }
 
   /** How many requests are held. */
   get held(): number {
-    return this.doors.held;
+    return this.gates.held;
   }
 
-  /** To be called before the first request. */
-  setPublicAddress(place: PublicAddress): void {
-    this.place = place;
-    this.domainName = place.domain.replace(/:\d+$/, '').toLowerCase();
+  /** Must be called before the first request. */
+  setPublicAddress(address: PublicAddress): void {
+    this.#address = address;
+    this.#domainName = address.domain.replace(/:\d+$/, '').toLowerCase();
   }
 
-  /** Under which previews are found; with its port. */
+  /** The preview domain, with its port. */
   get domain(): string {
-    return this.place.domain;
+    return this.#address.domain;
   }
 
   urlOf(sandboxId: SandboxId, port: number): string {
-    return `${this.place.scheme}://${previewHost({ sandboxId, port }, this.place.domain)}`;
+    return `${this.#address.scheme}://${previewHost({ sandboxId, port }, this.#address.domain)}`;
   }
 
-  /** A token that lets one browser in, once; good for the usual time unless another is given. */
+  /** A token that gives one browser access, once; valid for `linkMs` unless `seconds` is given. */
   link(sandboxId: SandboxId, seconds?: number): { readonly token: string; readonly expiresAt: number } {
-    const { linkMs } = this.parts.settings;
+    const { linkMs } = this.#parts.settings;
     return this.tokens.link(sandboxId, seconds === undefined ? linkMs : seconds * 1_000);
   }
 
-  /** False when the request is for the API. `expectsContinue`: the client waits for a word before its body. */
+  /** False when the request is for the API. `expectsContinue`: the client waits for a 100 before it sends its body. */
   handle(request: ClientRequest, response: ClientResponse, expectsContinue = false): boolean {
-    const route = this.route(request);
+    const route = this.#route(request);
     if (route.to === 'api') return false;
-    void this.take(route, { request, response, expectsContinue, upgrade: undefined });
+    void this.#take(route, { request, response, expectsContinue, upgrade: undefined });
     return true;
   }
 
-  /** Takes a request that somebody else found the sandbox of; its head names neither sandbox nor port. */
+  /** Takes a request whose head names neither sandbox nor port; the caller has found them otherwise. */
   pass(sandboxId: SandboxId, port: number, request: ClientRequest, response: ClientResponse): void {
     const named = { sandboxId, port, by: 'headers', dialect: 'e2b', path: request.url ?? '/' } as const;
-    void this.take(
+    void this.#take(
       { to: 'preview', ...named },
       { request, response, expectsContinue: false, upgrade: undefined },
     );
   }
 
-  /** The same as `handle` for a request that wants to become a WebSocket. */
+  /** The same as `handle` for a request that asks to become a WebSocket. */
   handleUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean {
-    const route = this.route(request);
+    const route = this.#route(request);
     if (route.to === 'api') return false;
     const response = responseOn(request, socket);
-    void this.take(route, { request, response, expectsContinue: false, upgrade: { socket, head } });
+    void this.#take(route, { request, response, expectsContinue: false, upgrade: { socket, head } });
     return true;
   }
 
-  /** Whether a request is none of the API's. */
+  /** Whether a request is not for the API. */
   takes(request: IncomingMessage): boolean {
-    return this.route(request).to !== 'api';
+    return this.#route(request).to !== 'api';
   }
 
-  /** Lets nobody in any more and waits for those inside until the signal fires. */
+  /** Refuses new requests, and waits for active exchanges until the signal fires. */
   async stop(signal: AbortSignal): Promise<void> {
-    this.isStopping = true;
-    await this.doors.stop(signal);
+    await this.gates.stop(signal);
   }
 
-  private route(request: ClientRequest): Route {
+  #route(request: ClientRequest): Route {
     const { method = 'GET', url: target = '/', rawHeaders } = request;
     const authority = isHttp2(request) ? request.authority || undefined : undefined;
-    return routeOf({ method, target, rawHeaders, authority }, this.domainName);
+    return routeOf({ method, target, rawHeaders, authority }, this.#domainName);
   }
 
-  private async take(
-    route: Exclude<Route, { to: 'api' }>,
-    visit: Omit<PreviewRequest, 'route'>,
-  ): Promise<void> {
-    const { request, response } = visit;
-    const { observe } = this.parts;
+  async #take(route: Exclude<Route, { to: 'api' }>, preview: Omit<PreviewRequest, 'route'>): Promise<void> {
+    const { request, response } = preview;
+    const { observe } = this.#parts;
     if (!isHttp2(request)) {
-      const turn = this.turns.take(request.socket, response as ServerResponse);
-      if (turn !== undefined) await turn;
-      // Of what it sent ahead, nothing is done for a client that has left.
+      const earlier = this.#pipelines.enter(request.socket, response as ServerResponse);
+      if (earlier !== undefined) await earlier;
+      // Pipelined requests of a client that has left are dropped.
       if (request.socket.destroyed) return;
     }
     if (route.to === 'refused') {
       const error = new TorporError('invalid_request', route.why, {
         hint: 'Previews are at <port>-<id>.<domain>.',
       });
-      const requestId = this.answers.refuse(request, response, undefined, error, route.status);
+      const requestId = this.#responses.refuse(request, response, undefined, error, route.status);
       observe.refused(undefined, error, requestId);
       return;
     }
     observe.previewRequested(route);
-    if (this.isStopping) this.answers.refuse(request, response, route, serverStopping());
-    else await handlePreviewRequest(this.visits, { ...visit, route });
+    if (this.gates.isStopping) this.#responses.refuse(request, response, route, serverStopping());
+    else await handlePreviewRequest(this.#previewParts, { ...preview, route });
   }
 }

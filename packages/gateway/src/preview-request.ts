@@ -1,4 +1,4 @@
-/** One visit to a port of a sandbox: who is it, may they come in, and what is passed on of what they sent. */
+/** One request to a port of a sandbox: checks access, decides which headers are passed on, and enters the gate. */
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '@torpor/engine';
 import { type RequestId, TorporError } from '@torpor/protocol';
@@ -28,7 +28,7 @@ import { AGENT_PORT, type PreviewRoute } from './route/route.ts';
 import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
 import type { GatewaySettings } from './settings.ts';
 
-/** Who a key stands for. The gateway knows keys only from hearsay. */
+/** The API keys, as far as the gateway needs them. The server implements it. */
 export interface Keys {
   readonly isKey: IsKey;
   /** The organisation of the key in these headers; throws `unauthenticated`. */
@@ -37,14 +37,14 @@ export interface Keys {
 
 export interface PreviewRequestParts {
   readonly sandboxes: Sandboxes;
-  readonly doors: SandboxGates;
+  readonly gates: SandboxGates;
   readonly keys: Keys;
   readonly tokens: Tokens;
   readonly checkSignature: CheckSignature;
-  readonly answers: GatewayResponses;
+  readonly responses: GatewayResponses;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  /** With its port. */
+  /** The preview domain, with its port. */
   readonly domain: () => string;
   readonly refused: (route: PreviewRoute, error: TorporError, requestId: RequestId) => void;
 }
@@ -59,73 +59,77 @@ export interface PreviewRequest {
 
 export async function handlePreviewRequest(parts: PreviewRequestParts, asked: PreviewRequest): Promise<void> {
   const { route, request, response } = asked;
-  let visit = asked;
+  let preview = asked;
   try {
     if (request.method === 'TRACE') throw new TorporError('invalid_request', 'TRACE is not passed on.');
-    // What comes after the head would be a body for one reader, and the first frames for another.
-    if (visit.upgrade !== undefined && bodyKindOf(request) !== 'none')
+    // One reader would take the bytes after the head for a body, another for the first frames.
+    if (preview.upgrade !== undefined && bodyKindOf(request) !== 'none')
       throw new TorporError('invalid_request', 'A request that becomes a WebSocket has no body.');
     const org = route.by === 'path' ? await parts.keys.orgOf(request.headers) : undefined;
-    const sandbox = parts.doors.peek(route.sandboxId)?.facts ?? (await loadSandbox(parts, route));
-    visit = { ...asked, route: { ...route, dialect: dialectOf(route, sandbox) } };
+    const sandbox = parts.gates.peek(route.sandboxId)?.facts ?? (await loadSandbox(parts, route));
+    preview = { ...asked, route: { ...route, dialect: dialectOf(route, sandbox) } };
     if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);
     const origin = originOf(request);
-    const admission = checkAccess(parts, route, sandbox, visitorOf(request, origin));
-    if (admission.is === 'refused') throw admission.error;
-    if (admission.is === 'linked') return redirectWithCookie(parts, visit, origin, admission.location);
-    if (isStatusQuestion(route)) return await sendStatus(parts, visit);
+    const access = checkAccess(parts, route, sandbox, accessRequestOf(request, origin));
+    if (access.is === 'denied') throw access.error;
+    if (access.is === 'link_used') return redirectWithCookie(parts, preview, origin, access.location);
+    if (asksForStatus(route)) return await sendStatus(parts, preview);
     const isHealth = route.port === AGENT_PORT && isAgentHealth(request.method ?? '', route.path);
-    // A sandbox that runs may be asked, one that sleeps must not notice.
-    if (isHealth && parts.doors.peek(route.sandboxId)?.epoch === undefined) await loadSandbox(parts, route);
+    // Only a running sandbox is asked for its health: the question must not wake one that sleeps.
+    if (isHealth && parts.gates.peek(route.sandboxId)?.epoch === undefined) await loadSandbox(parts, route);
     const withheld = await credentialHeadersIn(
       request.headers,
       route.sandboxId,
       parts.tokens,
       parts.keys.isKey,
     );
-    // While we looked, the visitor may have left.
+    // The client may have left during the checks.
     if (response.destroyed || response.closed) return;
-    pass(parts, visit, origin, { withheld, isHealth });
+    dispatch(parts, preview, origin, { withheld, isHealth });
   } catch (thrown) {
-    refuse(parts, visit, TorporError.from(thrown));
+    refuse(parts, preview, TorporError.from(thrown));
   } finally {
-    // Whoever only looked leaves nothing behind.
-    parts.doors.peek(route.sandboxId)?.releaseIfUnused();
+    // A request that was not dispatched must not leave a gate behind.
+    parts.gates.peek(route.sandboxId)?.releaseIfUnused();
   }
 }
 
 /**
- * A client of E2B's that fetches `getHost(3000)` sends no header of E2B's. It is known by the sandbox, which was
- * created through E2B's API. Torpor's own headers and paths are only sent by clients that expect Torpor's answers.
+ * An E2B client that fetches `getHost(3000)` sends no E2B header. The sandbox tells: it was created through E2B's API.
+ * Torpor's own headers and paths are only sent by clients that expect Torpor's responses.
  */
 function dialectOf(route: PreviewRoute, sandbox: SandboxFacts): PreviewRoute['dialect'] {
   return route.by === 'host' && sandbox.dialect === 'e2b' ? 'e2b' : route.dialect;
 }
 
 async function loadSandbox(
-  { sandboxes, doors }: PreviewRequestParts,
+  { sandboxes, gates }: PreviewRequestParts,
   { sandboxId }: PreviewRoute,
 ): Promise<SandboxFacts> {
   const sandbox = await sandboxes.find(sandboxId);
   if (sandbox === undefined) throw unknownSandbox(sandboxId);
-  doors.of(sandboxId).noteSandbox(sandbox);
+  gates.of(sandboxId).noteSandbox(sandbox);
   return sandbox;
 }
 
-function refuse({ answers, refused }: PreviewRequestParts, visit: PreviewRequest, error: TorporError): void {
-  refused(visit.route, error, answers.refuse(visit.request, visit.response, visit.route, error));
+function refuse(
+  { responses, refused }: PreviewRequestParts,
+  preview: PreviewRequest,
+  error: TorporError,
+): void {
+  refused(preview.route, error, responses.refuse(preview.request, preview.response, preview.route, error));
 }
 
-function pass(
+function dispatch(
   parts: PreviewRequestParts,
-  visit: PreviewRequest,
+  preview: PreviewRequest,
   origin: Origin,
   { withheld, isHealth }: { readonly withheld: ReadonlySet<string>; readonly isHealth: boolean },
 ): void {
   const { clock, domain } = parts;
-  const { route, request, response, upgrade, expectsContinue } = visit;
+  const { route, request, response, upgrade, expectsContinue } = preview;
   const { sandboxId, port, by, path } = route;
-  const door = parts.doors.of(sandboxId);
+  const gate = parts.gates.of(sandboxId);
   const rules = {
     host: hostNameOf(origin.host) ?? '',
     sharesOrigin: by !== 'host',
@@ -133,14 +137,14 @@ function pass(
   };
   const isAgent = port === AGENT_PORT;
   const contentLength = request.headers['content-length'];
-  const passage = new RequestExchange({
+  const exchange = new RequestExchange({
     clock,
-    door,
+    gate,
     port,
     request,
     response,
     rules,
-    isUse: !isHealth,
+    countsAsUse: !isHealth,
     withAgentToken: isAgent && !isHealth,
     facts: {
       method: request.method ?? 'GET',
@@ -148,25 +152,25 @@ function pass(
       host: by === 'host' ? origin.host : previewHost(route, domain()),
       rawHeaders: request.rawHeaders,
       origin,
-      withheld: withholding(withheld, isAgent, by),
+      withheld: allWithheld(withheld, isAgent, by),
       upgrade: upgrade !== undefined,
       expectsContinue,
       contentLength: bodyKindOf(request) === 'chunked' ? undefined : contentLength,
     },
-    held: (waiting) => boundWaiting(parts, visit, door, waiting),
-    refuse: (error) => refuse(parts, visit, error),
+    held: (waiting) => boundWaiting(parts, preview, gate, waiting),
+    refuse: (error) => refuse(parts, preview, error),
     ...(upgrade === undefined
       ? {}
       : {
           switched: (head, upstream, rest) =>
-            openTunnel({ clock, door, upstream }, response as ServerResponse, upgrade, head, rules, rest),
+            openTunnel({ clock, gate, upstream }, response as ServerResponse, upgrade, head, rules, rest),
         }),
   });
-  passage.start();
+  exchange.start();
 }
 
-/** The agent gets its own token instead of the client's, and the path form never has to do with cookies. */
-function withholding(
+/** The agent gets its own token instead of the client's, and the path form passes no cookies on. */
+function allWithheld(
   withheld: ReadonlySet<string>,
   isAgent: boolean,
   by: PreviewRoute['by'],
@@ -175,36 +179,36 @@ function withholding(
   return new Set([...withheld, ...(isAgent ? ['x-access-token'] : []), ...(by === 'path' ? ['cookie'] : [])]);
 }
 
-/** A program gets its answer or a refusal that it can act on; a person gets something to look at. */
+/** Bounds how long a request is held. A program gets an error in the end; a person soon gets the waiting page. */
 function boundWaiting(
   parts: PreviewRequestParts,
-  visit: PreviewRequest,
-  door: SandboxGate,
-  passage: RequestExchange,
+  preview: PreviewRequest,
+  gate: SandboxGate,
+  exchange: RequestExchange,
 ): void {
-  const { clock, settings, answers } = parts;
-  const { route, request, response } = visit;
+  const { clock, settings, responses } = parts;
+  const { route, request, response } = preview;
   const over = new AbortController();
   response.once('close', () => over.abort());
-  const isPerson = route.by === 'host' && visit.upgrade === undefined && isNavigation(request);
-  const tooLong = () => {
-    if (passage.leave()) refuse(parts, visit, heldTooLong(route.sandboxId, settings.holdMs));
+  const isPerson = route.by === 'host' && preview.upgrade === undefined && isNavigation(request);
+  const refuseHeld = () => {
+    if (exchange.leave()) refuse(parts, preview, heldTooLong(route.sandboxId, settings.holdMs));
   };
-  const aMoment = () => {
-    // A page that waits leads back here when there is nothing to wait for, again and again: that has an answer soon.
-    if (!door.isStartingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, tooLong);
-    if (!passage.leave()) return;
-    door.requestWake();
-    const state = door.isClosed ? 'pausing' : door.epoch === undefined ? 'resuming' : 'running';
-    const stage = describeStatus({ state, portAnswers: false, isComing: true, failure: undefined });
-    answers.waiting(request, response, { ...stage, statusPath: STATUS_PATH });
+  const showWaitingPage = () => {
+    // With nothing under way the page would reload again and again. The request gets a response soon instead.
+    if (!gate.isStartingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, refuseHeld);
+    if (!exchange.leave()) return;
+    gate.requestWake();
+    const state = gate.isClosed ? 'pausing' : gate.epoch === undefined ? 'resuming' : 'running';
+    const status = describeStatus({ state, portAnswers: false, isComing: true, failure: undefined });
+    responses.waiting(request, response, { ...status, statusPath: STATUS_PATH });
   };
   const wait = (ms: number, then: () => void) => void clock.sleep(ms, over.signal).then(then, () => {});
-  if (isPerson) wait(settings.momentMs, aMoment);
-  else wait(settings.holdMs, tooLong);
+  if (isPerson) wait(settings.momentMs, showWaitingPage);
+  else wait(settings.holdMs, refuseHeld);
 }
 
-function isStatusQuestion({ by, path }: PreviewRoute): boolean {
+function asksForStatus({ by, path }: PreviewRoute): boolean {
   return by === 'host' && (path === STATUS_PATH || path.startsWith(`${STATUS_PATH}?`));
 }
 
@@ -212,27 +216,30 @@ async function sendStatus(
   parts: PreviewRequestParts,
   { route, request, response }: PreviewRequest,
 ): Promise<void> {
-  const stage = await readPreviewStatus(parts, parts.doors.peek(route.sandboxId), route);
-  parts.answers.json(request, response, 200, {}, stage);
+  const status = await readPreviewStatus(parts, parts.gates.peek(route.sandboxId), route);
+  parts.responses.json(request, response, 200, {}, status);
 }
 
 function redirectWithCookie(
   parts: PreviewRequestParts,
-  visit: PreviewRequest,
+  preview: PreviewRequest,
   origin: Origin,
   location: string,
 ): void {
-  const { tokens, settings, answers } = parts;
-  const value = tokens.cookie(visit.route.sandboxId, settings.cookieMs);
+  const { tokens, settings, responses } = parts;
+  const value = tokens.cookie(preview.route.sandboxId, settings.cookieMs);
   const cookie = setPreviewCookie(value, settings.cookieMs, origin.scheme === 'https');
-  answers.redirect(visit.request, visit.response, location, cookie);
+  responses.redirect(preview.request, preview.response, location, cookie);
 }
 
-function visitorOf({ method = 'GET', headers }: ClientRequest, { host, scheme }: Origin): AccessRequest {
+function accessRequestOf(
+  { method = 'GET', headers }: ClientRequest,
+  { host, scheme }: Origin,
+): AccessRequest {
   return { method, headers, host, scheme };
 }
 
-/** As the connection says, whatever the request claims. */
+/** What the connection itself tells. Forwarding headers of the request are not believed. */
 function originOf(request: ClientRequest): Origin {
   const { socket } = request;
   return {

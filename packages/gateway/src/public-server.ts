@@ -1,4 +1,4 @@
-/** The one port of the server: what is for a sandbox goes through the gateway, everything else to the API. */
+/** The server's one port: requests for a sandbox go through the gateway, all others to the API. */
 import { createServer, type IncomingMessage, type Server, type ServerOptions } from 'node:http';
 import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -9,27 +9,27 @@ import type { ClientRequest, ClientResponse } from './response/client-http.ts';
 export interface PublicServerOptions {
   readonly gateway: Gateway;
   readonly api: (request: ClientRequest, response: ClientResponse) => void;
-  /** Present: HTTPS, with HTTP/2 for those who speak it. */
+  /** With it the server speaks HTTPS, and HTTP/2 to clients that can. */
   readonly tls?: { readonly key: string; readonly cert: string } | undefined;
 }
 
 export type PublicServer = Server | Http2SecureServer;
 
-/** Longer than the proxies that may stand in front keep theirs. */
-const KEPT_MS = 72_000;
+/** Longer than the keep-alive of common reverse proxies, so that a proxy closes first. */
+const KEEP_ALIVE_MS = 72_000;
 
 const HTTP1: ServerOptions = {
-  keepAliveTimeout: KEPT_MS,
-  // An upload may take as long as it moves; only the head has to come at once.
+  keepAliveTimeout: KEEP_ALIVE_MS,
+  // An upload may take any time; only the head is bounded.
   requestTimeout: 0,
   headersTimeout: 60_000,
   insecureHTTPParser: false,
-  // A client that is gone without a word would keep its WebSocket open for ever.
+  // TCP keep-alive ends the WebSocket of a client that disappeared without closing.
   keepAlive: true,
   keepAliveInitialDelay: 60_000,
 };
 
-/** Uploads, downloads and pages of one visitor share a connection; this many at once is more than browsers use. */
+/** HTTP/2 streams per connection. Uploads, downloads and pages of a client share one; browsers use fewer. */
 const MAX_STREAMS = 256;
 
 export function createPublicServer({ gateway, api, tls }: PublicServerOptions): PublicServer {
@@ -42,11 +42,11 @@ export function createPublicServer({ gateway, api, tls }: PublicServerOptions): 
           http1Options: HTTP1,
           settings: { maxConcurrentStreams: MAX_STREAMS, enableConnectProtocol: false },
         });
-  // A wish for anything else than a WebSocket is not heard: the request is answered as if it had none.
+  // An upgrade to anything but a WebSocket is ignored, as HTTP allows.
   Object.assign(server, { shouldUpgradeCallback: isWebSocket, requestTimeout: 0 });
   server.on('session', (session: ServerHttp2Session) => {
-    // What is under way on it may still end.
-    session.setTimeout(KEPT_MS, () => session.close());
+    // `close` lets active streams end.
+    session.setTimeout(KEEP_ALIVE_MS, () => session.close());
   });
   server.on('request', (request: ClientRequest, response: ClientResponse) => {
     if (!gateway.handle(request, response)) api(request, response);

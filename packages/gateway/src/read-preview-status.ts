@@ -1,4 +1,4 @@
-/** Answers the question of a waiting page: how far is it? Asking never wakes anybody, and never counts as use. */
+/** Reads the status that the waiting page polls. Reading it never wakes the sandbox and never counts as use. */
 import type { Clock } from '@torpor/engine';
 import { unknownSandbox } from './gate/refusals.ts';
 import type { SandboxGate } from './gate/sandbox-gate.ts';
@@ -8,7 +8,7 @@ import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
 import type { GatewaySettings } from './settings.ts';
 import { connect } from './upstream/connect.ts';
 
-/** On every preview host, in the corner that is set aside for such things. */
+/** Reserved on every preview host, below `/.well-known/`. */
 export const STATUS_PATH = '/.well-known/torpor/status';
 
 export interface StatusParts {
@@ -17,10 +17,10 @@ export interface StatusParts {
   readonly settings: GatewaySettings;
 }
 
-/** `door`: undefined when nobody is on the way there. */
+/** `gate`: undefined when the sandbox has no traffic. */
 export async function readPreviewStatus(
   parts: StatusParts,
-  door: SandboxGate | undefined,
+  gate: SandboxGate | undefined,
   { sandboxId, port }: PreviewRoute,
 ): Promise<PreviewStatus> {
   const sandbox = await parts.sandboxes.find(sandboxId);
@@ -28,14 +28,14 @@ export async function readPreviewStatus(
   return describeStatus({
     state: sandbox.state,
     portAnswers:
-      sandbox.state === 'running' && door?.isClosed !== true && (await answers(parts, sandbox, port)),
-    isComing: door !== undefined && (door.isWaking || door.isClosed),
-    failure: door?.lastFailure,
+      sandbox.state === 'running' && gate?.isClosed !== true && (await portAnswers(parts, sandbox, port)),
+    isComing: gate !== undefined && (gate.isWaking || gate.isClosed),
+    failure: gate?.lastFailure,
   });
 }
 
-/** Also a port that stays closed is an answer in the end: the page that is loaded then says so. */
-async function answers(parts: StatusParts, sandbox: SandboxFacts, port: number): Promise<boolean> {
+/** A port that stays closed counts as answering in the end, so that the page reloads and shows the error. */
+async function portAnswers(parts: StatusParts, sandbox: SandboxFacts, port: number): Promise<boolean> {
   const { sandboxes, clock, settings } = parts;
   const age = sandbox.startedAt === null ? 0 : clock.now() - sandbox.startedAt;
   if (age > settings.startingMs) return true;

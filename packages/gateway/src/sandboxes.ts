@@ -1,9 +1,9 @@
-/** What the gateway needs to know of sandboxes and to ask of them; the engine does the rest. */
+/** The gateway's port to the sandboxes. The engine implements it. */
 import type { Address, AgentAddress } from '@torpor/engine';
 import type { LostCheckpoint, SandboxId, SandboxState, Service } from '@torpor/protocol';
 import type { PreviewRoute } from './route/route.ts';
 
-/** A sandbox as the gateway sees it. All but state, generation and start stay the same for its whole life. */
+/** A sandbox as the gateway sees it. All fields but `state`, `generation` and `startedAt` never change. */
 export interface SandboxFacts {
   readonly id: SandboxId;
   readonly org: string;
@@ -13,26 +13,26 @@ export interface SandboxFacts {
   readonly startedAt: number | null;
   readonly autoResume: boolean;
   readonly preview: 'public' | 'private';
-  /** The API through which it was created. */
+  /** The API through which the sandbox was created. */
   readonly dialect: PreviewRoute['dialect'];
   readonly services: readonly Pick<Service, 'name' | 'port'>[];
-  /** Why it is lost or has failed. */
+  /** Why the sandbox is lost or has failed. */
   readonly reason: string | null;
-  /** The checkpoint that it is lost for. */
+  /** The unusable checkpoint that made the sandbox `lost`. */
   readonly lostCheckpoint: LostCheckpoint | null;
 }
 
-/** Failures are `TorporError`s. None of these may hang: whoever implements them bounds them. */
+/** Failures are `TorporError`s. The implementation bounds the time of every call. */
 export interface Sandboxes {
-  /** As the ledger has it, without a look at the runtime; undefined when there never was such a sandbox. */
+  /** The sandbox according to the ledger, without asking the runtime; undefined when there never was such a sandbox. */
   find(id: SandboxId): Promise<SandboxFacts | undefined>;
   /** Resolves when the sandbox runs; joins a resume that is under way. */
   wake(sandbox: SandboxFacts, signal: AbortSignal): Promise<void>;
-  /** Where a port can be dialled, or null when nothing of the sandbox listens there. */
+  /** The address of a port, or null when no program in the sandbox listens there. */
   dial(sandbox: SandboxFacts, port: number): Promise<Address | null>;
   agent(sandbox: SandboxFacts): Promise<AgentAddress>;
-  /** The ports that something of the sandbox listens on. */
+  /** The ports on which programs in the sandbox listen. */
   openPorts(sandbox: SandboxFacts): Promise<readonly number[]>;
-  /** Holds a sandbox awake until the function that is returned is called. */
+  /** Keeps a sandbox awake until the returned function is called. */
   hold(id: SandboxId): () => void;
 }

@@ -1,4 +1,4 @@
-/** Every bound of the gateway (R113). A new one is one line here. */
+/** Every bound of the gateway (R113). A new bound is one line here. */
 import {
   byteCount,
   count,

@@ -1,4 +1,4 @@
-/** One request through a gateway, by a well-behaved client. */
+/** Sends one request through a gateway, as a well-behaved client. */
 import { type Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 
@@ -9,7 +9,7 @@ export interface Asked {
   readonly body?: string | Buffer;
   readonly agent?: Agent;
   readonly signal?: AbortSignal;
-  /** Where the port is, unless on this machine. */
+  /** The address of the server; the loopback by default. */
   readonly address?: string;
 }
 
@@ -38,7 +38,7 @@ export async function ask(port: number, host: string, asked: Asked = {}): Promis
   };
 }
 
-/** Resolves with the head of the answer. */
+/** Resolves when the head of the response has come. */
 export function open(port: number, host: string, asked: Asked = {}): Promise<IncomingMessage> {
   const { method = 'GET', path = '/', headers = {}, body, agent, signal, address = '127.0.0.1' } = asked;
   return new Promise((resolve, reject) => {

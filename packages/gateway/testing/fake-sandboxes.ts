@@ -1,4 +1,4 @@
-/** Sandboxes that are only told about: a test says what state they are in and where their ports lead. */
+/** Fake sandboxes: a test sets their state and the addresses of their ports. */
 import type { Address, AgentAddress } from '@torpor/engine';
 import { bareSandboxId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { Sandboxes, SandboxFacts } from '../src/sandboxes.ts';
@@ -7,19 +7,20 @@ export interface FakeSandbox {
   facts: SandboxFacts;
   readonly ports: Map<number, Address>;
   agent: AgentAddress | undefined;
-  /** What a wake does beside making it run; may throw. */
+  /** Runs during a wake, before the sandbox runs; may throw. */
   onWake: (signal: AbortSignal) => Promise<void>;
   readonly wakes: number[];
   dials: number;
-  /** How many are held now, and how many ever were. */
+  /** Leases that are held now. */
   leases: number;
+  /** Leases that were ever taken. */
   holds: number;
 }
 
 let made = 0;
 
 export class FakeSandboxes implements Sandboxes {
-  private readonly all = new Map<SandboxId, FakeSandbox>();
+  readonly #all = new Map<SandboxId, FakeSandbox>();
 
   make(more: Partial<SandboxFacts> = {}): FakeSandbox & { readonly id: SandboxId; readonly bare: string } {
     const id: SandboxId = `sbx_${String(++made).padStart(20, 'a')}`;
@@ -50,46 +51,46 @@ export class FakeSandboxes implements Sandboxes {
       leases: 0,
       holds: 0,
     };
-    this.all.set(id, sandbox);
+    this.#all.set(id, sandbox);
     return sandbox;
   }
 
   become(id: SandboxId, change: Partial<SandboxFacts>): void {
-    const sandbox = this.get(id);
+    const sandbox = this.#get(id);
     sandbox.facts = { ...sandbox.facts, ...change };
   }
 
   async find(id: SandboxId): Promise<SandboxFacts | undefined> {
-    return this.all.get(id)?.facts;
+    return this.#all.get(id)?.facts;
   }
 
   async wake({ id }: SandboxFacts, signal: AbortSignal): Promise<void> {
-    const sandbox = this.get(id);
+    const sandbox = this.#get(id);
     sandbox.wakes.push(sandbox.facts.generation);
     await sandbox.onWake(signal);
     this.become(id, { state: 'running', generation: sandbox.facts.generation + 1 });
   }
 
   async dial({ id }: SandboxFacts, port: number): Promise<Address | null> {
-    const sandbox = this.get(id);
+    const sandbox = this.#get(id);
     sandbox.dials++;
-    this.assertRunning(sandbox);
+    this.#assertRunning(sandbox);
     return sandbox.ports.get(port) ?? null;
   }
 
   async agent({ id }: SandboxFacts): Promise<AgentAddress> {
-    const sandbox = this.get(id);
-    this.assertRunning(sandbox);
-    if (sandbox.agent === undefined) throw new TorporError('unreachable', 'It has no agent.');
+    const sandbox = this.#get(id);
+    this.#assertRunning(sandbox);
+    if (sandbox.agent === undefined) throw new TorporError('unreachable', 'The sandbox has no agent.');
     return sandbox.agent;
   }
 
   async openPorts({ id }: SandboxFacts): Promise<readonly number[]> {
-    return [...this.get(id).ports.keys()];
+    return [...this.#get(id).ports.keys()];
   }
 
   hold(id: SandboxId): () => void {
-    const sandbox = this.get(id);
+    const sandbox = this.#get(id);
     sandbox.leases++;
     sandbox.holds++;
     return () => {
@@ -97,13 +98,13 @@ export class FakeSandboxes implements Sandboxes {
     };
   }
 
-  private get(id: SandboxId): FakeSandbox {
-    const sandbox = this.all.get(id);
-    if (sandbox === undefined) throw new Error(`No test has made ${id}.`);
+  #get(id: SandboxId): FakeSandbox {
+    const sandbox = this.#all.get(id);
+    if (sandbox === undefined) throw new Error(`The test did not create ${id}.`);
     return sandbox;
   }
 
-  private assertRunning({ facts }: FakeSandbox): void {
-    if (facts.state !== 'running') throw new TorporError('transitioning', `It is ${facts.state}.`);
+  #assertRunning({ facts }: FakeSandbox): void {
+    if (facts.state !== 'running') throw new TorporError('transitioning', `The sandbox is ${facts.state}.`);
   }
 }

@@ -1,4 +1,4 @@
-/** A gateway on a port of its own, with sandboxes that a test makes up and real servers behind their ports. */
+/** A gateway on its own port, with fake sandboxes and real servers behind their ports. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type RequestListener, type Server } from 'node:http';
@@ -27,13 +27,13 @@ export interface GatewayWorld extends AsyncDisposable {
   readonly refusals: TorporError[];
   readonly woken: SandboxId[];
   hostOf(sandbox: { readonly bare: string }, port?: number): string;
-  /** A server behind a port of a sandbox. */
+  /** Starts an HTTP server behind a port of a sandbox. */
   serve(
     sandbox: { readonly ports: Map<number, unknown> },
     listener: RequestListener,
     port?: number,
   ): Promise<Server>;
-  /** The same without HTTP. */
+  /** Starts a TCP server behind a port of a sandbox. */
   serveRaw(
     sandbox: { readonly ports: Map<number, unknown> },
     onSocket: (socket: Socket) => void,

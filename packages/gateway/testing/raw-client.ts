@@ -1,15 +1,15 @@
-/** Bytes on a connection, as a client sends them that keeps to no rules. */
+/** A client that sends arbitrary bytes. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 
 export interface RawClient {
   readonly socket: Socket;
-  /** Everything that has come so far. */
+  /** Everything received so far. */
   text(): string;
   send(text: string | Buffer): void;
-  /** Resolves with all that has come once it looks as wanted, or the other side has ended. */
+  /** Resolves with everything received once it matches, or the server has closed its side. */
   until(wanted: RegExp): Promise<string>;
-  /** Resolves with all that came when the connection is closed. */
+  /** Resolves with everything received when the connection is closed. */
   closed(): Promise<string>;
 }
 
@@ -40,7 +40,7 @@ export async function openRaw(port: number): Promise<RawClient> {
   };
 }
 
-/** One request on a connection of its own, closed by the server's answer; the answer's bytes. */
+/** Sends one request on its own connection, and resolves with the bytes of the response. */
 export async function askRaw(port: number, lines: readonly string[], body = ''): Promise<string> {
   const client = await openRaw(port);
   client.send(`${lines.join('\r\n')}\r\n\r\n${body}`);

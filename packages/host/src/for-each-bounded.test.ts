@@ -1,16 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import { forEachBounded } from './for-each-bounded.ts';
 
-const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+const nextTick = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 describe('forEachBounded', () => {
-  it('runs everything once, and never more than the limit at a time', async () => {
+  it('runs every item once, and never more than the limit at a time', async () => {
     const seen: number[] = [];
     let running = 0;
     let most = 0;
     await forEachBounded([...Array(20).keys()], 3, async (item) => {
       most = Math.max(most, ++running);
-      await turn();
+      await nextTick();
       running--;
       seen.push(item);
     });
@@ -18,13 +18,13 @@ describe('forEachBounded', () => {
     expect(most).toBe(3);
   });
 
-  it('starts nothing after a failure, and fails only when what runs has ended', async () => {
+  it('starts no item after a failure, and rejects only when the running ones have ended', async () => {
     const started: number[] = [];
     let ended = 0;
     const failing = forEachBounded([0, 1, 2, 3], 2, async (item) => {
       started.push(item);
       if (item === 0) throw new Error('first');
-      await turn();
+      await nextTick();
       ended++;
       throw new Error('second');
     });
@@ -39,7 +39,7 @@ describe('forEachBounded', () => {
     async function* numbers() {
       try {
         for (let n = 0; n < 5; n++) {
-          await turn();
+          await nextTick();
           yield n;
         }
       } finally {
@@ -48,7 +48,7 @@ describe('forEachBounded', () => {
     }
     await forEachBounded(numbers(), 3, async (n, index) => {
       expect(index).toBe(n);
-      await turn();
+      await nextTick();
       seen.push(n);
     });
     expect(seen).toEqual([0, 1, 2, 3, 4]);

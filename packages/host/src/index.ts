@@ -29,6 +29,7 @@ export {
   runProgram,
 } from './programs/run-program.ts';
 export { streamProgram } from './programs/stream-program.ts';
+export { rejectOnAbort } from './reject-on-abort.ts';
 export { removeTree } from './remove-tree.ts';
 export { ByteReader } from './tar/byte-reader.ts';
 export { nextTarHeader, type TarHeader, tarContent } from './tar/tar-header.ts';

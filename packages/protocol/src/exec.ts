@@ -78,3 +78,11 @@ export const EXEC_EVENT_DATA = {
 } as const;
 export type ExecEventName = keyof typeof EXEC_EVENT_DATA;
 export type ExecEventData<N extends ExecEventName> = z.infer<(typeof EXEC_EVENT_DATA)[N]>;
+
+/** The events of the output of a service or background process. The process was started by an earlier request. */
+export const OUTPUT_EVENT_DATA = {
+  start: EXEC_EVENT_DATA.start.pick({ pid: true }),
+  stdout: EXEC_EVENT_DATA.stdout,
+  stderr: EXEC_EVENT_DATA.stderr,
+  end: EXEC_EVENT_DATA.end.pick({ exitCode: true, signal: true }),
+} as const;

@@ -1,51 +1,67 @@
-/** What a checkpoint of this runtime is at the provider, as its `needs` say it. */
-import type { SealedCheckpoint } from '@torpor/engine';
+/** What a checkpoint of this runtime is at the provider: the `needs` of its record. */
+import type { Captured, SealedCheckpoint } from '@torpor/engine';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 
-export type Kept =
-  /** One of the provider's own, from which anything may start. */
+export type ExternalCheckpoint =
+  /** A template of the provider. Every start creates a new sandbox. */
   | { readonly is: 'template'; readonly template: string }
-  /** A sandbox that sleeps. The next start is that sandbox, and the checkpoint is used up. */
-  | { readonly is: 'sleeper'; readonly providerId: string }
-  /** A snapshot: every start makes a new sandbox of it. */
+  /** A paused sandbox of the provider. The next start resumes it and uses the checkpoint up. */
+  | { readonly is: 'paused'; readonly providerId: string }
+  /** A snapshot of the provider. Every start creates a new sandbox. */
   | { readonly is: 'snapshot'; readonly snapshotId: string };
 
-export function needsOf(kept: Kept): Readonly<Record<string, string>> {
-  switch (kept.is) {
+/** What the engine records about a new checkpoint. */
+export function captured(checkpoint: ExternalCheckpoint, mode: 'memory' | 'files'): Captured {
+  return {
+    parts: { files: true, memory: mode === 'memory' },
+    needs: needsOf(checkpoint),
+    dependsOn: [],
+    external: { location: locationOf(checkpoint), bytes: null, replayable: checkpoint.is !== 'paused' },
+  };
+}
+
+function needsOf(checkpoint: ExternalCheckpoint): Readonly<Record<string, string>> {
+  switch (checkpoint.is) {
     case 'template':
-      return { template: kept.template };
-    case 'sleeper':
-      return { paused: kept.providerId };
+      return { template: checkpoint.template };
+    case 'paused':
+      return { paused: checkpoint.providerId };
     case 'snapshot':
-      return { snapshot: kept.snapshotId };
+      return { snapshot: checkpoint.snapshotId };
   }
 }
 
-/** For people: where it is. */
-export function locationOf(kept: Kept): string {
-  switch (kept.is) {
+/** Tells operators where the checkpoint is. */
+function locationOf(checkpoint: ExternalCheckpoint): string {
+  switch (checkpoint.is) {
     case 'template':
-      return `e2b:template/${kept.template}`;
-    case 'sleeper':
-      return `e2b:sandbox/${kept.providerId}`;
+      return `e2b:template/${checkpoint.template}`;
+    case 'paused':
+      return `e2b:sandbox/${checkpoint.providerId}`;
     case 'snapshot':
-      return `e2b:snapshot/${kept.snapshotId}`;
+      return `e2b:snapshot/${checkpoint.snapshotId}`;
   }
 }
 
-/** Undefined for one that was never sealed, and so says nothing. */
-export function keptAs({ needs }: Pick<SealedCheckpoint, 'needs'>): Kept | undefined {
+/** Undefined for a checkpoint that was never sealed and has no needs. */
+export function parseNeeds({ needs }: Pick<SealedCheckpoint, 'needs'>): ExternalCheckpoint | undefined {
   const { template, paused, snapshot } = needs;
-  if (typeof paused === 'string') return { is: 'sleeper', providerId: paused };
+  if (typeof paused === 'string') return { is: 'paused', providerId: paused };
   if (typeof snapshot === 'string') return { is: 'snapshot', snapshotId: snapshot };
   if (typeof template === 'string') return { is: 'template', template };
   return undefined;
 }
 
-export function missing(checkpointId: CheckpointId): TorporError {
-  return new TorporError('checkpoint_missing', 'The provider does not have it any more.', { checkpointId });
+export function requireNeeds(checkpoint: SealedCheckpoint): ExternalCheckpoint {
+  const parsed = parseNeeds(checkpoint);
+  if (parsed !== undefined) return parsed;
+  throw new TorporError('checkpoint_corrupt', 'The record of the checkpoint does not say what it is.', {
+    checkpointId: checkpoint.id,
+  });
 }
 
-export function corrupt(checkpointId: CheckpointId): TorporError {
-  return new TorporError('checkpoint_corrupt', 'The checkpoint does not say what it is.', { checkpointId });
+export function missing(checkpointId: CheckpointId): TorporError {
+  return new TorporError('checkpoint_missing', 'The provider no longer has the checkpoint.', {
+    checkpointId,
+  });
 }

@@ -61,12 +61,12 @@ describe('the e2b runtime with a provider that misbehaves', () => {
   };
   const only = () => [...provider.sandboxes.values()][0];
 
-  it('finds out by trying what the provider keeps', async () => {
+  it('finds out by a probe what the provider keeps', async () => {
     expect(runtime.capabilities()).toMatchObject({ pause: 'memory', replayable: false, fork: false });
     expect(provider.sandboxes.size).toBe(0);
   });
 
-  it('is resumed as the same sandbox of the provider, with the lifetime set again after the connect (R29)', async () => {
+  it('resumes the same sandbox of the provider and sets the lifetime again after the connect (R29)', async () => {
     const { id } = await create();
     const before = only()?.id;
     const { checkpoint } = await world.engine.pause(caller, id);
@@ -83,7 +83,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(provider.calls[connect + 1]).toBe('POST /sandboxes/:id/timeout');
   });
 
-  it('does not believe a pause that the provider does not show, and runs on', async () => {
+  it('keeps the sandbox running when the provider answers a pause but does not show it', async () => {
     const { id } = await create();
     provider.fault = (call) => (call.endsWith('/pause') ? 'lie' : undefined);
     await expect(world.engine.pause(caller, id)).rejects.toMatchObject({ retryable: true });
@@ -95,7 +95,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
   it.each<[string, Fault]>([
     ['answers 502', { status: 502, body: '<html>Bad Gateway</html>' }],
     ['hangs', 'hang'],
-  ])('asks once when a connect %s, and is paused as it was (R77)', async (_, fault) => {
+  ])('connects once and leaves the sandbox paused when a connect %s (R77)', async (_, fault) => {
     const { id } = await create();
     await world.engine.pause(caller, id);
     provider.calls.length = 0;
@@ -110,20 +110,23 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(provider.sandboxes.size).toBe(0);
   });
 
-  it.each<Fault>(['502 after', 'hang after'])('is the one that a connect woke (%s)', async (fault) => {
-    const { id } = await create();
-    await world.engine.pause(caller, id);
-    let lost = 1;
-    provider.fault = (call) => (call.endsWith('/connect') && lost-- > 0 ? fault : undefined);
-    const { sandbox, source } = await world.engine.resume(caller, id);
-    expect({ state: sandbox.state, kind: source.kind }).toEqual({ state: 'running', kind: 'memory' });
-    const { address } = await runtime.agent({ sandboxId: id, generation: 2 }, AbortSignal.timeout(5_000));
-    expect(address).toHaveProperty('socketPath');
-    await world.engine.kill(caller, id);
-    expect(provider.sandboxes.size).toBe(0);
-  });
+  it.each<Fault>(['502 after', 'hang after'])(
+    'uses the sandbox that a failed connect resumed (%s)',
+    async (fault) => {
+      const { id } = await create();
+      await world.engine.pause(caller, id);
+      let lost = 1;
+      provider.fault = (call) => (call.endsWith('/connect') && lost-- > 0 ? fault : undefined);
+      const { sandbox, source } = await world.engine.resume(caller, id);
+      expect({ state: sandbox.state, kind: source.kind }).toEqual({ state: 'running', kind: 'memory' });
+      const { address } = await runtime.agent({ sandboxId: id, generation: 2 }, AbortSignal.timeout(5_000));
+      expect(address).toHaveProperty('socketPath');
+      await world.engine.kill(caller, id);
+      expect(provider.sandboxes.size).toBe(0);
+    },
+  );
 
-  it('is the one that a connect woke, also when no other answers either', async () => {
+  it('uses the sandbox that a failed connect resumed, also when no later connect answers', async () => {
     const { id } = await create();
     await world.engine.pause(caller, id);
     provider.fault = connects('502 after');
@@ -134,12 +137,12 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(provider.sandboxes.size).toBe(0);
   });
 
-  it('is left to be looked at when nobody can say what a connect did', async () => {
+  it('leaves the sandbox to the reconciler when the provider does not tell the result of a connect', async () => {
     const { id } = await create();
     await world.engine.pause(caller, id);
     const sandbox = only();
     let asked = false;
-    // The look before the start is answered.
+    // The inspection before the start is answered.
     provider.fault = (call) => {
       asked ||= call.endsWith('/connect');
       return asked ? { status: 502 } : undefined;
@@ -151,7 +154,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect([...provider.sandboxes.values()]).toEqual([sandbox]);
   });
 
-  it('is unknown, and not gone, while the provider cannot be asked', async () => {
+  it('reports a sandbox as unknown, not gone, while the provider does not answer', async () => {
     const { id } = await create();
     provider.fault = () => ({ status: 502 });
     expect(await world.engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'unknown' });
@@ -160,7 +163,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(await world.engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'running' });
   });
 
-  it('is lost when the provider has lost it, and only then', async () => {
+  it('reports a sandbox as lost only when the provider has lost it', async () => {
     const { id } = await create();
     await world.engine.pause(caller, id);
     provider.sandboxes.clear();
@@ -168,7 +171,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(await world.engine.get('org', id)).toMatchObject({ state: 'lost' });
   });
 
-  it('that the provider put to sleep by itself is found, and comes back', async () => {
+  it('finds and resumes a sandbox that the provider paused by itself', async () => {
     const { id } = await create();
     const sandbox = only();
     if (sandbox !== undefined) sandbox.state = 'paused';
@@ -181,7 +184,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(provider.sandboxes.size).toBe(1);
   });
 
-  it('starts a service, and does not take its words for the provider’s (R35)', async () => {
+  it('does not take the output of a service for an error of the provider (R35)', async () => {
     const failing = { name: 'app', command: 'serve-nothing', port: 45_678, ready: { timeoutSeconds: 5 } };
     const error = await world.engine
       .create(caller, { runtime: 'e2b', services: [failing] })
@@ -191,7 +194,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(provider.sandboxes.size).toBe(0);
   });
 
-  it('does not start a service again that came back with the memory, though it has no port', async () => {
+  it('does not start a service without a port again that was restored with the memory', async () => {
     const services = [{ name: 'worker', command: 'exec sleep 60' }];
     const { id } = await world.engine.create(caller, { runtime: 'e2b', services });
     await world.engine.pause(caller, id);
@@ -205,27 +208,30 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     expect(processes.filter(({ tag }) => tag === serviceTag('worker'))).toHaveLength(1);
   });
 
-  it.each(['checkpoints', 'instances'])('ends nothing while its %s cannot be read', async (records) => {
-    const { id } = await create();
-    await world.engine.pause(caller, id);
-    const { id: other } = await create();
-    const directory = join(dataDir, 'e2b', records);
-    await rename(directory, `${directory}.away`);
-    // A loop of links cannot be read by anybody, root included.
-    await symlink(directory, directory);
-    const signal = AbortSignal.timeout(5_000);
-    await expect(runtime.destroy({ sandboxId: id, generation: 1 }, signal)).rejects.toThrow();
-    await expect(async () => {
-      for await (const _ of runtime.list(signal)) void _;
-    }).rejects.toThrow();
-    await unlink(directory);
-    await rename(`${directory}.away`, directory);
-    expect(provider.sandboxes.size).toBe(2);
-    expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
-    expect(await world.engine.get('org', other)).toMatchObject({ evidence: 'running' });
-  });
+  it.each(['checkpoints', 'instances'])(
+    'kills no sandbox while its records of %s cannot be read',
+    async (records) => {
+      const { id } = await create();
+      await world.engine.pause(caller, id);
+      const { id: other } = await create();
+      const directory = join(dataDir, 'e2b', records);
+      await rename(directory, `${directory}.away`);
+      // A loop of symbolic links cannot be read by any user, root included.
+      await symlink(directory, directory);
+      const signal = AbortSignal.timeout(5_000);
+      await expect(runtime.destroy({ sandboxId: id, generation: 1 }, signal)).rejects.toThrow();
+      await expect(async () => {
+        for await (const _ of runtime.list(signal)) void _;
+      }).rejects.toThrow();
+      await unlink(directory);
+      await rename(`${directory}.away`, directory);
+      expect(provider.sandboxes.size).toBe(2);
+      expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
+      expect(await world.engine.get('org', other)).toMatchObject({ evidence: 'running' });
+    },
+  );
 
-  it('goes on being renewed after the records could not be read, and after another’s could not be', async () => {
+  it('keeps renewing lifetimes after the records could not be read and after one renewal failed', async () => {
     const reports: string[] = [];
     const renewing = await opened({ lifetimeMs: 3_000, report: (what) => reports.push(what) });
     const [first, second] = [await create(), await create()];
@@ -244,7 +250,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
     for (const { id } of [first, second]) await world.engine.kill(caller, id);
   });
 
-  it('is found again by a server that was restarted, and leaves nothing when it is killed', async () => {
+  it('finds a sandbox after a restart of the server, and leaves nothing after a kill', async () => {
     const { id } = await create();
     const again = await opened();
     expect(await again.observe({ sandboxId: id, generation: 1 }, AbortSignal.timeout(5_000))).toEqual({

@@ -1,4 +1,4 @@
-/** Opens the runtime for a provider: finds out what it can do, once, and keeps what runs there alive. */
+/** Opens the runtime for a provider: probes its capabilities once, and renews the lifetimes of running sandboxes. */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,11 +10,14 @@ import { isMissing, writeFileDurably } from '@torpor/host';
 import { type Capabilities, capabilitiesSchema } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
 import { E2bRuntime } from './e2b-runtime.ts';
-import { listeningPorts } from './listening-ports.ts';
-import { type ProbeInside, probeProvider } from './probe.ts';
-import { Provider, type ProviderOptions, type Reached } from './provider.ts';
-import { Records } from './records.ts';
-import { openRelay } from './relay.ts';
+import { InstanceRecords } from './instance/instance-records.ts';
+import { Instances } from './instance/instances.ts';
+import { listeningPorts } from './instance/listening-ports.ts';
+import { openRelay } from './instance/relay.ts';
+import { Relays } from './instance/relays.ts';
+import { type ProbedSandbox, probeProvider } from './provider/probe.ts';
+import { type Connection, Provider, type ProviderOptions } from './provider/provider.ts';
+import { Snapshots } from './provider/snapshots.ts';
 
 export interface E2bRuntimeOptions extends Partial<Omit<ProviderOptions, 'apiKey'>> {
   readonly apiKey: string;
@@ -22,7 +25,7 @@ export interface E2bRuntimeOptions extends Partial<Omit<ProviderOptions, 'apiKey
   readonly clock: Clock;
   readonly settings?: RuntimeSettings;
   readonly report: Report;
-  /** The provider's template that stands for `base`. */
+  /** The provider's template that is used for `base`. */
   readonly template?: string | undefined;
 }
 
@@ -30,7 +33,7 @@ export interface OpenedE2bRuntime extends E2bRuntime {
   close(): Promise<void>;
 }
 
-const HEARING_MS = 30_000;
+const PORTS_TIMEOUT_MS = 30_000;
 
 export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bRuntime> {
   const { dataDir, clock, report, template = 'base', settings = DEFAULT_RUNTIME_SETTINGS } = options;
@@ -39,31 +42,32 @@ export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bR
   const directory = join(dataDir, 'e2b');
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const home = await homeOf(directory);
-  // A socket's path is short, and a data directory's may not be.
+  // The path of a socket has about 100 bytes, and the path of a data directory may be longer.
   const socketDir = join(tmpdir(), `torpor-e2b-${home.slice(0, 8)}`);
   const stopping = new AbortController();
-  const capabilities = await known(directory, provider, template, () =>
+  const capabilities = await cachedCapabilities(directory, provider, template, () =>
     probeProvider({
       provider,
       template,
       clock,
-      inside: (reached) => insideOf(reached, provider, socketDir),
+      open: (connection) => openProbed(connection, provider, socketDir),
       signal: stopping.signal,
     }),
   );
-  const records = new Records(directory);
+  const records = new InstanceRecords(directory);
   const runtime = new E2bRuntime({
     provider,
     records,
+    instances: new Instances(provider, records, home),
+    relays: new Relays({ socketDir, sandboxUrl: provider.options.sandboxUrl }),
+    snapshots: new Snapshots(provider, records),
     clock,
     settings,
     report,
     capabilities,
     template,
-    home,
-    socketDir,
   });
-  const renewing = renewForEver(runtime, options, provider.options.lifetimeMs / 3, stopping.signal);
+  const renewing = renewUntilAborted(runtime, options, provider.options.lifetimeMs / 3, stopping.signal);
   const close = runtime.close.bind(runtime);
   return Object.assign(runtime, {
     close: async () => {
@@ -75,7 +79,7 @@ export async function e2bRuntime(options: E2bRuntimeOptions): Promise<OpenedE2bR
   });
 }
 
-async function renewForEver(
+async function renewUntilAborted(
   runtime: E2bRuntime,
   { clock, report }: Pick<E2bRuntimeOptions, 'clock' | 'report'>,
   everyMs: number,
@@ -90,7 +94,7 @@ async function renewForEver(
   }
 }
 
-/** Marks what this data directory has at the provider, so that two of them never end each other's. */
+/** Marks the sandboxes of this data directory at the provider, so that two servers never kill each other's sandboxes. */
 async function homeOf(directory: string): Promise<string> {
   const path = join(directory, 'home');
   const before = await readFile(path, 'utf8').catch((thrown: unknown) => {
@@ -103,20 +107,20 @@ async function homeOf(directory: string): Promise<string> {
   return fresh;
 }
 
-/** Raised when more is tried than before, so that what was found out by less is not believed any longer. */
-const PROBED = 2;
+/** Raised when the probe tries more than before, so that results of an older probe are not used. */
+const PROBE_VERSION = 2;
 
-/** What was found out is kept for as long as provider and template are the same. */
-async function known(
+/** The result of the probe is kept in a file for each provider and template. */
+async function cachedCapabilities(
   directory: string,
   { options }: Provider,
   template: string,
   probe: () => Promise<Capabilities>,
 ): Promise<Capabilities> {
-  const of = createHash('sha256')
-    .update(JSON.stringify([PROBED, options.apiUrl, options.domain, template]))
+  const digest = createHash('sha256')
+    .update(JSON.stringify([PROBE_VERSION, options.apiUrl, options.domain, template]))
     .digest('hex');
-  const path = join(directory, `capabilities-${of.slice(0, 16)}.json`);
+  const path = join(directory, `capabilities-${digest.slice(0, 16)}.json`);
   const written = await readFile(path, 'utf8').catch(() => undefined);
   const before = written === undefined ? undefined : capabilitiesSchema.safeParse(JSON.parse(written));
   if (before?.success) return before.data;
@@ -127,13 +131,17 @@ async function known(
 
 const PROBE = 'torpor-probe';
 
-/** A process that sleeps is there afterwards only when the memory is; a file, when the files are. */
-async function insideOf(reached: Reached, provider: Provider, socketDir: string): Promise<ProbeInside> {
+/** The process survives a pause only with the memory, the file only with the files. */
+async function openProbed(
+  connection: Connection,
+  provider: Provider,
+  socketDir: string,
+): Promise<ProbedSandbox> {
   const { sandboxUrl } = provider.options;
-  const ask = async <T>(work: (agent: AgentClient) => Promise<T>): Promise<T> => {
-    const socketPath = join(socketDir, `probe-${reached.providerId.slice(-12)}.sock`);
+  const withAgent = async <T>(work: (agent: AgentClient) => Promise<T>): Promise<T> => {
+    const socketPath = join(socketDir, `probe-${connection.providerId.slice(-12)}.sock`);
     const token = PROBE;
-    const relay = await openRelay({ socketPath, reached, port: AGENT_PORT, sandboxUrl, token });
+    const relay = await openRelay({ socketPath, connection, port: AGENT_PORT, sandboxUrl, token });
     const agent = connectAgent({ socketPath, accessToken: token });
     try {
       return await work(agent);
@@ -143,17 +151,19 @@ async function insideOf(reached: Reached, provider: Provider, socketDir: string)
     }
   };
   return {
-    begin: () =>
-      ask(async (agent) => {
+    prepare: () =>
+      withAgent(async (agent) => {
         await agent.files.write(PROBE, PROBE);
         const process = { cmd: '/bin/sleep', args: ['3600'], envs: {} };
         for await (const _ of agent.process.start({ process, tag: PROBE, stdin: false })) return;
       }),
-    lives: () =>
-      ask(async (agent) => (await agent.process.list({})).processes.some(({ tag }) => tag === PROBE)),
-    isWritten: () =>
-      ask(async (agent) => (await agent.files.read(PROBE).then(text, () => undefined)) === PROBE),
-    isHeard: (port) =>
-      ask(async (agent) => (await listeningPorts(agent, AbortSignal.timeout(HEARING_MS))).all.has(port)),
+    hasProcess: () =>
+      withAgent(async (agent) => (await agent.process.list({})).processes.some(({ tag }) => tag === PROBE)),
+    hasFile: () =>
+      withAgent(async (agent) => (await agent.files.read(PROBE).then(text, () => undefined)) === PROBE),
+    isListening: (port) =>
+      withAgent(async (agent) =>
+        (await listeningPorts(agent, AbortSignal.timeout(PORTS_TIMEOUT_MS))).all.has(port),
+      ),
   };
 }

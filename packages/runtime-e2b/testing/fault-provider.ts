@@ -16,30 +16,30 @@ interface ProvidedSandbox {
   readonly id: string;
   state: 'running' | 'paused';
   readonly metadata: Record<string, string>;
-  /** Seconds, as the last call set it. */
+  /** Seconds, as set by the last call. */
   lifetime: number;
 }
 
 export type Fault =
   | { readonly status: number; readonly body?: string }
   | 'hang'
-  /** It does it, and the answer is lost: never sent, or replaced by somebody on the way. */
+  /** The call takes effect, but its answer is lost: never sent, or replaced by a proxy. */
   | 'hang after'
   | '502 after'
-  /** It says that it was done. */
+  /** The answer is a success, but the call has no effect. */
   | 'lie';
 
 export interface FaultProvider {
   readonly url: string;
   readonly sandboxes: Map<string, ProvidedSandbox>;
-  /** Every call so far, as `POST /sandboxes/:id/pause`. */
+  /** All calls so far, such as `POST /sandboxes/:id/pause`. */
   readonly calls: string[];
-  /** Asked before each call; what it returns happens to it. */
+  /** Called before each call of the API; the call gets the returned fault. */
   fault: (call: string) => Fault | undefined;
   dispose(): Promise<void>;
 }
 
-/** What a connect sets, whatever was asked for. */
+/** The lifetime that a connect sets, whatever the request says. */
 const CONNECT_LIFETIME = 300;
 
 export async function faultProvider(): Promise<FaultProvider> {
@@ -168,7 +168,7 @@ function detail(sandbox: ProvidedSandbox) {
   return { ...shown(sandbox), ...size, state, metadata, startedAt, endAt };
 }
 
-/** Takes what is said to it for the real one, which says something else or nothing. */
+/** Receives the real answer, which the fault replaces or drops. */
 function lostAnswer(fault: 'hang after' | '502 after', response: ServerResponse): Answer {
   const end = () => {
     if (fault === '502 after') response.writeHead(502).end('<html>Bad Gateway</html>');
@@ -176,7 +176,7 @@ function lostAnswer(fault: 'hang after' | '502 after', response: ServerResponse)
   return { writeHead: () => {}, end };
 }
 
-/** As much of an answer as is written here. */
+/** The parts of an HTTP response that the provider writes. */
 interface Answer {
   writeHead(status: number, headers?: Record<string, string>): unknown;
   end(body?: string): unknown;

@@ -20,11 +20,11 @@ export async function memoryVerdict(
     throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
   });
   if (!checkpoint.parts.memory) return { usable: false, why: 'it has none' };
-  const whyNot = binaries.whyNot(needs.runsc);
-  if (whyNot !== undefined) return { usable: false, why: whyNot };
+  const whyUnusable = binaries.whyUnusable(needs.runsc);
+  if (whyUnusable !== undefined) return { usable: false, why: whyUnusable };
   if (needs.processor !== processor) return { usable: false, why: 'it was made on another processor' };
   if (system !== null && (await system).fingerprint !== needs.system) {
-    return { usable: false, why: 'the system of this machine has changed since it was made' };
+    return { usable: false, why: 'the system directories of this host have changed since it was made' };
   }
   const tools = await openGuestTools(toolsDir, needs.tools).catch(() => undefined);
   if (tools === undefined) return { usable: false, why: 'the tools that ran in it are no longer kept' };

@@ -12,7 +12,7 @@ import { Cgroups, findCgroups } from './container/cgroups.ts';
 import { HostResourcePool } from './container/host-resource-pool.ts';
 import { runDirectory } from './container/run-directory.ts';
 import { WarmPool } from './container/warm-pool.ts';
-import { BaseSystems } from './guest/base-system.ts';
+import { BaseSystemCache } from './guest/base-system.ts';
 import { findTini, guestTools } from './guest/guest-tools.ts';
 import { ReadOnlyView } from './guest/read-only-view.ts';
 import { GvisorRuntime } from './gvisor-runtime.ts';
@@ -112,7 +112,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     }),
     cgroups: await openCgroups(tag),
     view,
-    base: new BaseSystems({ view, tools, clock }),
+    base: new BaseSystemCache({ view, tools, clock }),
     tools,
     toolsDir,
     binaries: new RunscBinaries(at('runsc'), options.oldestRunsc),

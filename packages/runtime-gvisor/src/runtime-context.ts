@@ -4,7 +4,7 @@ import type { Refusal, SandboxNetwork } from '@torpor/network';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 import type { RunscBinaries } from './binaries/runsc-binaries.ts';
 import type { Cgroups } from './container/cgroups.ts';
-import type { BaseSystems } from './guest/base-system.ts';
+import type { BaseSystemCache } from './guest/base-system.ts';
 import type { GuestTools } from './guest/guest-tools.ts';
 import type { ReadOnlyView } from './guest/read-only-view.ts';
 import type { Images } from './image/images.ts';
@@ -38,7 +38,7 @@ export interface RuntimeContext {
   /** Null when the host has no control groups that can be used. */
   readonly cgroups: Cgroups | null;
   readonly view: ReadOnlyView;
-  readonly base: BaseSystems;
+  readonly base: BaseSystemCache;
   /** The tools for new sandboxes. */
   readonly tools: GuestTools;
   /** The directory with the tools of all sandboxes. */

@@ -28,8 +28,10 @@ import {
   PROCESS_ATTACKS,
   type Target,
 } from '../testing/attack-programs.ts';
+import { chosenRunsc } from '../testing/chosen-runsc.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
 import { type HostDecoys, placeDecoys } from '../testing/host-decoys.ts';
+import { allowsSetuid } from './binaries/releases.mjs';
 import { AGENT_PORT } from './container/container-setup.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import { serverTag } from './instance/instance-names.ts';
@@ -450,6 +452,83 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
         expect(lines).toHaveLength(5 * pids.length);
         expect(lines.filter((line) => !refused(line))).toEqual([]);
       }
+    });
+
+    describe('with set-user-ID programs', () => {
+      const EFFECTIVE_USER = `-c 'import os; print(os.getresuid()[1])'`;
+      const makeSetuid = (instance: Instance) =>
+        world.run(instance, 'cp /usr/bin/python3 /home/user/setuid && chmod 4755 /home/user/setuid', 'root');
+      let isAllowed: boolean;
+      beforeAll(async () => {
+        isAllowed = allowsSetuid((await chosenRunsc())?.version.day ?? null);
+        await makeSetuid(attacker);
+      });
+
+      it('becomes root by a program that root made, where runsc allows that, also after a sleep', async () => {
+        const expected = isAllowed ? '0\n' : '1000\n';
+        const instance = await world.started();
+        await makeSetuid(instance);
+        expect((await world.run(instance, `/home/user/setuid ${EFFECTIVE_USER}`)).output).toBe(expected);
+        const checkpoint = await paused(world, instance, 'memory');
+        const next = nextOf(instance);
+        await startFrom(world, next, checkpoint, 'memory');
+        expect((await world.run(next, `/home/user/setuid ${EFFECTIVE_USER}`)).output).toBe(expected);
+      });
+
+      it("cannot become root by the host's programs, which are mounted without set-user-ID", async () => {
+        expect((await stat('/usr/bin/su')).mode & 0o4000).toBe(0o4000);
+        expect(await output('LD_SHOW_AUXV=1 /usr/bin/su --version')).toMatch(/^AT_SECURE: +0$/m);
+      });
+
+      it('cannot make the loader of such a program load or show anything', async () => {
+        const said = await output('LD_SHOW_AUXV=1 /home/user/setuid -c "print(1)"');
+        if (isAllowed) expect(said).toBe('1\n');
+        else expect(said).toMatch(/^AT_SECURE: +0$/m);
+      });
+
+      it('cannot become root by tracing such a program from its start', async () => {
+        const traced = `import ctypes, os
+libc = ctypes.CDLL(None)
+pid = os.fork()
+if pid == 0:
+    libc.ptrace(0, 0, 0, 0)
+    os.execv('/home/user/setuid', ['setuid', '-c', 'import os; print(os.getresuid()[1], flush=True)'])
+os.waitpid(pid, 0)
+libc.ptrace(7, pid, 0, 0)
+os.waitpid(pid, 0)`;
+        await (await world.agent(attacker)).files.write('/tmp/traced.py', traced);
+        expect(await output('python3 /tmp/traced.py')).toBe('1000\n');
+      });
+
+      it('cannot trace, read or write such a program while it runs', async () => {
+        const said = await output(
+          '/home/user/setuid -c "import os, time; os.setuid(0); time.sleep(5)" 2>/dev/null & sleep 1; perl /tmp/PROCESS_ATTACKS $!',
+        );
+        const lines = said.trim().split('\n');
+        expect(lines).toHaveLength(5);
+        if (isAllowed) {
+          expect(
+            lines.filter((line) => !/: (Operation not permitted|Permission denied)$/.test(line)),
+          ).toEqual([]);
+        }
+      });
+
+      it('cannot become root by a program that root of a user namespace made', async () => {
+        await output(
+          'unshare -Ur sh -c "cp /usr/bin/python3 /home/user/mine; chown 0:0 /home/user/mine; chmod 6755 /home/user/mine"',
+        );
+        expect(await output(`/home/user/mine ${EFFECTIVE_USER}`)).toBe('1000\n');
+        const mounted = `unshare -Urm sh -c "mount -t tmpfs x /mnt && cp /usr/bin/python3 /mnt/s && chmod 6755 /mnt/s && exec sleep 3" &
+          sleep 1; /proc/$!/root/mnt/s ${EFFECTIVE_USER}`;
+        expect(await output(mounted)).toBe('1000\n');
+      });
+
+      it('cannot change such a program and keep its right', async () => {
+        await world.run(attacker, 'cp /bin/true /home/user/writable; chmod 4777 /home/user/writable', 'root');
+        expect(await output('stat -c %a /home/user/writable')).toBe('4777\n');
+        await output('cat /usr/bin/id > /home/user/writable');
+        expect(await output('stat -c %a /home/user/writable; /home/user/writable -u')).toBe('777\n1000\n');
+      });
     });
 
     it("cannot find the agent's token or credential", async () => {

@@ -16,7 +16,7 @@ import {
 import { containerSourceFor } from './container/container-source.ts';
 import type { HostResourcePool } from './container/host-resource-pool.ts';
 import type { WarmPool } from './container/warm-pool.ts';
-import { leaveCredential } from './guest/boot-credential.ts';
+import { writeBootCredential } from './guest/boot-credential.ts';
 import { setUpAgent } from './instance/agent-setup.ts';
 import { ensureServices, probeServices } from './instance/ensure-services.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
@@ -234,7 +234,7 @@ async function boot(
   credential: string,
   signal: AbortSignal,
 ): Promise<void> {
-  await leaveCredential(mounts.hostPath(rootfs), credential);
+  await writeBootCredential(mounts.hostPath(rootfs), credential);
   await runsc.run(container, signal);
 }
 

@@ -7,7 +7,7 @@ import { linuxProcesses } from '@torpor/host';
 import { agentBundle } from '@torpor/runtime-shared/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeProcessWorld, type ProcessWorld, processesKnowing } from '../testing/process-world.ts';
-import { reachableProgram } from './reachable-program.ts';
+import { makeReachable } from './instance/agent-program.ts';
 
 describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
   let world: ProcessWorld;
@@ -19,7 +19,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
 
   const userOf = async (instance: Instance) => Number((await world.run(instance, 'id -u')).output);
 
-  it('gives each instance a user of its own, who owns the workspace and nothing of root’s', async () => {
+  it('gives each instance its own user, who owns the workspace and none of root’s files', async () => {
     const [left, right] = [await world.started(), await world.started()];
     const users = [await userOf(left), await userOf(right)];
     expect(new Set(users).size).toBe(2);
@@ -28,7 +28,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect((await stat(world.home(left))).uid).toBe(users[0]);
   });
 
-  it('keeps sandboxes out of the data directory, of each other and of their own records', async () => {
+  it('keeps sandboxes out of the data directory, out of each other and away from their own records', async () => {
     await writeFile(join(world.dataDir, 'secret'), 'key', { mode: 0o644 });
     const [left, right] = [await world.started(), await world.started()];
     await world.program.write(right, 'private', 'theirs');
@@ -47,7 +47,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     }
   });
 
-  it('keeps the door of the agent where the sandbox cannot put another in its place', async () => {
+  it('keeps the agent’s socket where the sandbox cannot replace it', async () => {
     const instance = await world.started();
     const run = join(world.home(instance), '../run');
     const tricks = [
@@ -64,7 +64,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect((await stat(run)).uid).toBe(0);
   });
 
-  it('finds the user of an instance again whose record is damaged', async () => {
+  it('finds the user of an instance whose record is damaged', async () => {
     const instance = await world.started();
     await world.run(instance, `env -i setsid sh -c 'echo $$ > ghost; exec sleep 1000' > /dev/null 2>&1 &`);
     await expect.poll(() => world.program.read(instance, 'ghost')).toMatch(/^\d+\n$/);
@@ -74,7 +74,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect([undefined, 'dead']).toContain((await linuxProcesses.read(ghost))?.state);
   });
 
-  it('gives the files of a checkpoint to the user of the next instance, and keeps what they could do', async () => {
+  it('gives the files of a checkpoint to the user of the next instance and keeps their modes', async () => {
     const instance = await world.started();
     await world.run(
       instance,
@@ -93,7 +93,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect((await world.run(next, 'echo more >> file && cat link')).output).toBe('text\nmore\n');
   });
 
-  it('finds a process by its user that left its parent, its session and its environment', async () => {
+  it('finds a process that left its parent, session and environment by its user', async () => {
     const instance = await world.started();
     await world.run(instance, `env -i setsid sh -c 'echo $$ > ghost; exec sleep 1000' > /dev/null 2>&1 &`);
     await expect.poll(() => world.program.read(instance, 'ghost')).toMatch(/^\d+\n$/);
@@ -105,7 +105,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect([undefined, 'dead']).toContain(await state());
   });
 
-  it('names the directory that the user may not enter', async () => {
+  it('names the directory that the instance’s user may not enter', async () => {
     const instance = await world.started();
     await world.run(instance, 'mkdir -p closed/inside && chmod 600 closed');
     const { process } = await world.agent(instance);
@@ -119,9 +119,9 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     await world.run(instance, 'chmod 700 closed');
   });
 
-  it('freezes and ends processes that multiply as fast as they can', async () => {
+  it('freezes and kills processes that fork as fast as they can', async () => {
     const instance = await world.started();
-    // Bounded in number by the kernel and in time by itself, should nobody end it.
+    // The kernel limits their number, and they end by themselves after a while if the test does not kill them.
     const bomb = '[ $(date +%s) -lt $END ] || exit; echo >> rounds; sh ./bomb.sh & sh ./bomb.sh & wait';
     await world.program.write(instance, 'bomb.sh', bomb);
     const start =
@@ -136,7 +136,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect(await processesKnowing(world.home(instance))).toEqual([]);
   });
 
-  it('does not use a user again while an instance has it, alive or dead', async () => {
+  it('does not reuse a user id while an instance has it, alive or dead', async () => {
     await world.dispose();
     world = await makeProcessWorld({ users: { first: 700_000, count: 2 } });
     const alive = await world.started();
@@ -148,19 +148,19 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
     expect(await userOf(await world.started())).toBe(users[1]);
   });
 
-  it('brings the program to where the users can reach it, when it lives where they cannot', async () => {
+  it('copies the program to a directory that the users can reach when its own is closed to them', async () => {
     const closed = await mkdtemp(join(tmpdir(), 'torpor-closed-'));
     const shelf = join(world.instancesDir, '.program');
     try {
       await cp(await agentBundle(), join(closed, 'agent'), { recursive: true });
       await mkdir(join(closed, 'bin'));
       await writeFile(join(closed, 'bin/node'), '#!/bin/sh\n', { mode: 0o755 });
-      const program = await reachableProgram(join(closed, 'bin/node'), join(closed, 'agent'), shelf);
+      const program = await makeReachable(join(closed, 'bin/node'), join(closed, 'agent'), shelf);
       expect(program.node.startsWith(shelf)).toBe(true);
       expect(await readFile(program.node, 'utf8')).toBe('#!/bin/sh\n');
       expect(await readdir(join(program.script, '..'))).toContain('node_modules');
       await chmod(closed, 0o755);
-      const open = await reachableProgram(join(closed, 'bin/node'), join(closed, 'agent'), shelf);
+      const open = await makeReachable(join(closed, 'bin/node'), join(closed, 'agent'), shelf);
       expect(open).toEqual({ node: join(closed, 'bin/node'), script: join(closed, 'agent/agent.mjs') });
     } finally {
       await rm(closed, { recursive: true });

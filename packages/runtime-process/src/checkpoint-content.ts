@@ -2,8 +2,8 @@
  * What a checkpoint of this runtime looks like in the store:
  *
  * ```
- * workspace/       the sandbox's home directory, readable for us whatever its modes were
- * workspace.json   the modes that had to give way for that, and the fifos
+ * workspace/       the sandbox's home directory, with modes that let the server read it
+ * workspace.json   the original modes where they differ, and the named pipes
  * ```
  */
 import { lstat, readFile, writeFile } from 'node:fs/promises';
@@ -11,25 +11,19 @@ import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { mapCheckpointReadErrors, mapWriteErrors } from '@torpor/runtime-shared';
-import type { TreeEntry, TreePath } from './tree-walk.ts';
-
-const KIND = 'process';
-const VERSION = 1;
+import { z } from 'zod';
+import { requireCompatible } from './checkpoint-needs.ts';
+import type { TreeEntry, TreePath } from './workspace/tree-walk.ts';
 
 export interface WorkspaceRecord {
-  /** True modes of the entries that are sealed with another one. */
+  /** Original modes of the entries that are sealed with another mode. */
   readonly modes: ReadonlyMap<TreePath, number>;
   readonly fifos: ReadonlyMap<TreePath, number>;
 }
 
-/** What goes into `Captured.needs`. A template has run nothing yet, so a start from it loses nothing. */
-export function needsOf(template: string | null): Readonly<Record<string, unknown>> {
-  return { kind: KIND, version: VERSION, template };
-}
-
-export function isTemplate({ needs }: SealedCheckpoint): boolean {
-  return typeof needs['template'] === 'string';
-}
+/** Pairs and not object keys: a sandbox may name a file `__proto__`. */
+const pathsAndModes = z.array(z.tuple([z.string(), z.int()]));
+const recordSchema = z.object({ modes: pathsAndModes, fifos: pathsAndModes });
 
 export function workspaceIn(content: string): string {
   return join(content, 'workspace');
@@ -39,10 +33,10 @@ function recordIn(content: string): string {
   return join(content, 'workspace.json');
 }
 
-/** Modes with which the store can read, sync and remove it, and which mean nothing to anybody else. */
+/** Modes with which the store can read, sync and remove the entry. Set-user-id and similar bits are left out. */
 export function sealedModeOf({ stats }: TreeEntry): number {
-  const plain = Number(stats.mode & 0o777n);
-  return plain | (stats.isDirectory() ? 0o700 : 0o400);
+  const permissions = Number(stats.mode & 0o777n);
+  return permissions | (stats.isDirectory() ? 0o700 : 0o400);
 }
 
 export function recordOf(entries: readonly TreeEntry[]): WorkspaceRecord {
@@ -59,32 +53,20 @@ export function recordOf(entries: readonly TreeEntry[]): WorkspaceRecord {
 
 export async function writeRecord(content: string, { modes, fifos }: WorkspaceRecord): Promise<void> {
   const path = recordIn(content);
-  // Pairs and not keys: a sandbox may name a file `__proto__`.
-  const text = JSON.stringify({ modes: [...modes], fifos: [...fifos] });
+  const text = JSON.stringify({ modes: [...modes], fifos: [...fifos] } satisfies z.infer<
+    typeof recordSchema
+  >);
   await mapWriteErrors(path, () => writeFile(path, text, { mode: 0o600 }));
 }
 
-/** Checks that the checkpoint is one of ours and looks whole; contents are the store's to check. */
+/** Checks that this runtime made the checkpoint and that its parts exist. The store checks the contents. */
 export async function openContent(
   checkpoint: SealedCheckpoint,
 ): Promise<{ readonly workspace: string; readonly record: WorkspaceRecord }> {
-  const { id: checkpointId, needs, path } = checkpoint;
-  if (needs['kind'] !== KIND) {
-    throw new TorporError(
-      'checkpoint_incompatible',
-      `Checkpoint ${checkpointId} was made by another runtime.`,
-      {
-        checkpointId,
-      },
-    );
-  }
-  if (needs['version'] !== VERSION) {
-    throw new TorporError('version_unsupported', `Checkpoint ${checkpointId} was made by a newer version.`, {
-      checkpointId,
-    });
-  }
+  requireCompatible(checkpoint);
+  const { id: checkpointId, path } = checkpoint;
   if (path === null) {
-    throw new TorporError('checkpoint_missing', `Checkpoint ${checkpointId} has no place.`, { checkpointId });
+    throw new TorporError('checkpoint_missing', `Checkpoint ${checkpointId} has no path.`, { checkpointId });
   }
   const workspace = workspaceIn(path);
   const found = await mapCheckpointReadErrors(checkpointId, workspace, () => lstat(workspace));
@@ -96,23 +78,12 @@ export async function openContent(
 }
 
 function parseRecord(checkpoint: SealedCheckpoint, text: string): WorkspaceRecord {
-  let found: { readonly modes?: unknown; readonly fifos?: unknown } | null;
   try {
-    found = JSON.parse(text);
+    const { modes, fifos } = recordSchema.parse(JSON.parse(text));
+    return { modes: new Map(modes), fifos: new Map(fifos) };
   } catch (cause) {
     throw corrupt(checkpoint, 'the record of its workspace is damaged', cause);
   }
-  if (isPairs(found?.modes) && isPairs(found?.fifos)) {
-    return { modes: new Map(found.modes), fifos: new Map(found.fifos) };
-  }
-  throw corrupt(checkpoint, 'the record of its workspace is not complete');
-}
-
-function isPairs(value: unknown): value is [TreePath, number][] {
-  return (
-    Array.isArray(value) &&
-    value.every((pair) => Array.isArray(pair) && typeof pair[0] === 'string' && Number.isInteger(pair[1]))
-  );
 }
 
 function corrupt({ id, path }: SealedCheckpoint, why: string, cause?: unknown): TorporError {

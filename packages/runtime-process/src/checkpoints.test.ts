@@ -4,7 +4,7 @@ import type { SealedCheckpoint } from '@torpor/engine';
 import { failureOf, nextOf, paused, sealed, unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { inodeOf, makeProcessWorld, type ProcessWorld } from '../testing/process-world.ts';
-import { noticesWrites } from './baseline.ts';
+import { detectsMappedWrites } from './workspace/baseline.ts';
 
 let world: ProcessWorld;
 
@@ -14,7 +14,7 @@ beforeEach(async () => {
 afterEach(() => world.dispose());
 
 describe('checkpoints', () => {
-  it('have the same content as the workspace, over three cycles with edits', async () => {
+  it('have the same content as the workspace over three cycles with edits', async () => {
     let instance = await world.started();
     await world.run(instance, 'mkdir -p src; for i in $(seq 50); do echo "file $i" > src/$i; done');
     const digest = 'find . -type f ! -path "./.torpor/*" | sort | xargs sha256sum';
@@ -28,13 +28,16 @@ describe('checkpoints', () => {
     }
   });
 
-  it('share unchanged files with each other and never with the sandbox that runs', async ({ skip }) => {
-    skip(!(await noticesWrites(world.instancesDir)), 'the file system here does not notice every write');
+  it('share unchanged files with each other, and never with the running sandbox', async ({ skip }) => {
+    skip(
+      !(await detectsMappedWrites(world.instancesDir)),
+      'the file system here does not notice every write',
+    );
     const instance = await world.started();
     await world.run(instance, 'echo same > same; echo one > edited; touch -d "1 hour ago" same edited');
     const content = ({ path }: SealedCheckpoint, name: string) =>
       inodeOf(join(path ?? '', 'workspace', name));
-    // Younger files may still change without looking different.
+    // Younger files may still change within the same timestamp.
     await expect
       .poll(async () => Date.now() - (await stat(join(world.home(instance), 'edited'))).ctimeMs)
       .toBeGreaterThan(200);
@@ -54,7 +57,7 @@ describe('checkpoints', () => {
     expect(same).not.toContain(await inodeOf(join(world.home(next), 'same')));
   });
 
-  it('do not keep the sandbox frozen when what is remembered of them cannot be written', async () => {
+  it('do not keep the sandbox frozen when their baseline cannot be written', async () => {
     const instance = await world.started();
     const checkpoint = await sealed(world, instance);
     const remembered = join(world.home(instance), '../baseline.json');

@@ -1,13 +1,13 @@
 import { type AddressInfo, createServer } from 'node:net';
 import type { HostProcesses, ProcessFacts } from '@torpor/host';
 import { describe, expect, it } from 'vitest';
-import { chooseFreePort } from './free-port.ts';
-import { availableUsers, chooseUser } from './sandbox-users.ts';
+import { chooseFreePort } from './processes/free-port.ts';
+import { availableUsers, chooseUser } from './processes/sandbox-users.ts';
 
-describe('the user of an instance', () => {
+describe('the user id of an instance', () => {
   const host = {
     all: async () => [{ pid: 1 } as ProcessFacts],
-    users: async () => [701, 701, 0, 701],
+    userIds: async () => [701, 701, 0, 701],
   } as unknown as HostProcesses;
   const range = { first: 700, count: 4 };
   const inOrder = () => {
@@ -15,35 +15,35 @@ describe('the user of an instance', () => {
     return (below: number) => next++ % below;
   };
 
-  it('is nobody else’s: not of another instance, not of a process that runs', async () => {
+  it('belongs to no other instance and to no running process', async () => {
     expect(await chooseUser(range, new Set([700]), host, inOrder())).toBe(702);
   });
 
-  it('is refused when all are taken', async () => {
+  it('is refused when all ids are taken', async () => {
     const taken = new Set([700, 702, 703]);
     await expect(chooseUser(range, taken, host, inOrder())).rejects.toMatchObject({ code: 'capacity' });
   });
 });
 
-describe('the users that can be given away', () => {
+describe('the range of user ids', () => {
   const wanted = { first: 700_000, count: 1_000_000 };
 
-  it('are the usual ones on a machine of one’s own', () => {
+  it('is the default range outside of a container', () => {
     expect(availableUsers('         0          0 4294967295\n', wanted)).toEqual(wanted);
   });
 
-  it('are from the upper end of what a container has, below the very last', () => {
+  it('is near the upper end of the ids of a container, below the very last', () => {
     expect(availableUsers('0 1000 1\n1 100000 65536\n', wanted)).toEqual({ first: 49_153, count: 8_192 });
   });
 
-  it('are none where root stands for one ordinary user, or nothing is known', () => {
+  it('is empty where root is mapped to one ordinary user, or where the mapping is unknown', () => {
     expect(availableUsers('0 1000 1\n', wanted)).toBeNull();
     expect(availableUsers('', wanted)).toBeNull();
   });
 });
 
 describe('the port of a service', () => {
-  it('is one that nobody has and nobody listens on', async () => {
+  it('is one that no instance has and no process listens on', async () => {
     const host = createServer();
     await new Promise<void>((resolve) => host.listen(0, '127.0.0.1', resolve));
     const busy = (host.address() as AddressInfo).port;

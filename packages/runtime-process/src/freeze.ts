@@ -1,44 +1,47 @@
-/** Freezing an instance and letting it go on, so that jobs its user had stopped stay stopped. */
+/** Freezes and thaws an instance. Processes that a user of the sandbox had stopped before stay stopped. */
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
-import { isSameProcess, type ProcessFacts } from '@torpor/host';
+import { isSameProcess } from '@torpor/host';
 import { mapWriteErrors } from '@torpor/runtime-shared';
-import { type Ground, liveInstance } from './ground.ts';
-import { continueAll, stopAll } from './process-signals.ts';
+import { z } from 'zod';
+import { continueAll, stopAll } from './processes/process-signals.ts';
+import { liveInstance, type RuntimeContext } from './runtime-context.ts';
 
-type Named = Pick<ProcessFacts, 'pid' | 'startedAt'>;
+/** The content of `frozen.json`: the processes that were stopped before the freeze. */
+const stoppedSchema = z.array(z.object({ pid: z.int(), startedAt: z.string() }));
 
-/** Resolves when nothing of the instance moves any more. */
-export async function freeze(ground: Ground, instance: Instance, signal: AbortSignal): Promise<void> {
-  const { state, crowd } = await liveInstance(ground, instance);
-  const { frozen } = ground.directory.paths(instance);
-  // The agent is stopped first: while it runs nobody was stopped by us. Written before anybody is.
+/** Resolves when no process of the instance runs any more. */
+export async function freeze(ctx: RuntimeContext, instance: Instance, signal: AbortSignal): Promise<void> {
+  const { state, processes } = await liveInstance(ctx, instance);
+  const { frozen } = ctx.directory.paths(instance);
+  // `stopAll` stops the agent first. While the agent runs, this server has stopped no process, so all stopped processes
+  // were stopped by the sandbox. The list is written before the first process is stopped.
   if (state === 'running') {
-    const stopped = (await crowd.find()).filter((facts) => facts.state === 'stopped');
+    const stopped = (await processes.find()).filter((facts) => facts.state === 'stopped');
     await mapWriteErrors(frozen, async () => {
       await writeFile(`${frozen}.new`, JSON.stringify(stopped), { mode: 0o600 });
       await rename(`${frozen}.new`, frozen);
     });
   }
-  await stopAll(crowd, signal);
+  await stopAll(processes, signal);
 }
 
-/** A running instance is left alone. */
-export async function thaw(ground: Ground, instance: Instance, signal: AbortSignal): Promise<void> {
-  const { state, crowd } = await liveInstance(ground, instance);
-  const { frozen } = ground.directory.paths(instance);
+/** Does nothing to a running instance. */
+export async function thaw(ctx: RuntimeContext, instance: Instance, signal: AbortSignal): Promise<void> {
+  const { state, processes } = await liveInstance(ctx, instance);
+  const { frozen } = ctx.directory.paths(instance);
   if (state === 'frozen') {
-    const before = await stoppedBefore(frozen);
-    await continueAll(crowd, (facts) => before.some((one) => isSameProcess(facts, one)), signal);
+    const before = await readStopped(frozen);
+    await continueAll(processes, (facts) => before.some((one) => isSameProcess(facts, one)), signal);
   }
   await rm(frozen, { force: true });
 }
 
-async function stoppedBefore(path: string): Promise<readonly Named[]> {
+/** Without the file, a program outside this server froze the instance, and all processes are continued. */
+async function readStopped(path: string): Promise<z.infer<typeof stoppedSchema>> {
   try {
-    return JSON.parse(await readFile(path, 'utf8')) as Named[];
+    return stoppedSchema.parse(JSON.parse(await readFile(path, 'utf8')));
   } catch {
-    // Somebody else froze it.
     return [];
   }
 }

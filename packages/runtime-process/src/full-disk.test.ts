@@ -9,8 +9,8 @@ import { makeProcessWorld, type ProcessWorld } from '../testing/process-world.ts
 
 const run = promisify(execFile);
 
-/** The checkpoint store on a real file system of two mebibytes, where we may mount one. */
-describe('a full disk in the middle of a checkpoint', () => {
+/** The checkpoint store is on a real file system of two mebibytes, where the test may mount one. */
+describe('a disk that becomes full during a checkpoint', () => {
   let world: ProcessWorld;
   let disk: string;
   let refusal: string | undefined;
@@ -32,33 +32,36 @@ describe('a full disk in the middle of a checkpoint', () => {
   it.for([
     ['many small files', 'for i in $(seq 40); do head -c 100000 /dev/urandom > part$i; done'],
     ['one big file', 'head -c 20000000 /dev/urandom > big'],
-  ])('is storage_full, changes nothing and leaves nothing behind: %s', async ([, fill], { skip }) => {
-    skip(refusal !== undefined, refusal);
-    const instance = await world.started();
-    await world.run(instance, fill ?? '');
-    const before = await world.run(instance, 'cat part* big 2>/dev/null | sha256sum');
-    const store = await openDirectoryStore({ root: join(disk, 'store') });
-    const small = { runtime: world.runtime, store };
-    await world.runtime.freeze(instance, unhurried);
+  ])(
+    'fails with storage_full, changes nothing and leaves no files behind: %s',
+    async ([, fill], { skip }) => {
+      skip(refusal !== undefined, refusal);
+      const instance = await world.started();
+      await world.run(instance, fill ?? '');
+      const before = await world.run(instance, 'cat part* big 2>/dev/null | sha256sum');
+      const store = await openDirectoryStore({ root: join(disk, 'store') });
+      const small = { runtime: world.runtime, store };
+      await world.runtime.freeze(instance, unhurried);
 
-    const failure = await failureOf(
-      sealing(small, (staging) => world.runtime.capture(instance, 'files', staging, unhurried)),
-    );
+      const failure = await failureOf(
+        sealing(small, (staging) => world.runtime.capture(instance, 'files', staging, unhurried)),
+      );
 
-    expect(failure).toMatchObject({ code: 'storage_full', retryable: true });
-    for await (const { id, state } of store.list()) {
-      expect(state).toBe('staged');
-      await store.remove(id);
-    }
-    expect(await readdir(join(disk, 'store/staging'))).toEqual([]);
-    expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'frozen' });
-    await world.runtime.thaw(instance, null, unhurried);
-    expect(await world.run(instance, 'cat part* big 2>/dev/null | sha256sum')).toEqual(before);
-    const next = await world.started({}, await paused(world, instance));
-    expect(await world.run(next, 'cat part* big 2>/dev/null | sha256sum')).toEqual(before);
-  });
+      expect(failure).toMatchObject({ code: 'storage_full', retryable: true });
+      for await (const { id, state } of store.list()) {
+        expect(state).toBe('staged');
+        await store.remove(id);
+      }
+      expect(await readdir(join(disk, 'store/staging'))).toEqual([]);
+      expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'frozen' });
+      await world.runtime.thaw(instance, null, unhurried);
+      expect(await world.run(instance, 'cat part* big 2>/dev/null | sha256sum')).toEqual(before);
+      const next = await world.started({}, await paused(world, instance));
+      expect(await world.run(next, 'cat part* big 2>/dev/null | sha256sum')).toEqual(before);
+    },
+  );
 
-  it('is storage_full at a start too, and nothing is left of the instance', async ({ skip }) => {
+  it('fails a start with storage_full and leaves nothing of the instance', async ({ skip }) => {
     skip(refusal !== undefined, refusal);
     const instance = await world.started();
     await world.run(instance, 'head -c 5000000 /dev/urandom > big');

@@ -1,7 +1,7 @@
 import { describeRuntimeContract } from '@torpor/engine/testing';
 import { makeProcessWorld } from '../testing/process-world.ts';
 
-/** As this machine has it; where there are users for each, `npm run test:campaign` tries it without them too. */
+/** Uses one user per instance where this machine allows it; `npm run test:campaign` also tests without that. */
 if (process.getuid?.() === 0) {
   describeRuntimeContract('process, each as a user of its own', () => makeProcessWorld());
 } else {

@@ -19,8 +19,8 @@ beforeEach(async () => {
 });
 afterEach(() => world.dispose());
 
-describe('what it is not', () => {
-  it('is refused: a network with restrictions, memory, and templates that it does not know', async () => {
+describe('the process runtime', () => {
+  it('refuses network restrictions, memory and unknown templates', async () => {
     for (const network of [
       { mode: 'none' as const },
       { allow: ['example.com'] },
@@ -40,7 +40,7 @@ describe('what it is not', () => {
 });
 
 describe('an observation', () => {
-  it('is unknown, never gone, while the place of the instances cannot be read', async () => {
+  it('is unknown, never gone, while the directory of instances cannot be read', async () => {
     const instance = await world.started();
     await rename(world.instancesDir, `${world.instancesDir}.away`);
     expect(await world.runtime.observe(instance, unhurried)).toMatchObject({ is: 'unknown' });
@@ -48,7 +48,7 @@ describe('an observation', () => {
     expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
   });
 
-  it('does not take another process for the agent because it has its pid', async () => {
+  it('does not take another process with the agent’s pid for the agent', async () => {
     const instance = await world.started();
     const path = join(world.home(instance), '../instance.json');
     const record = JSON.parse(await readFile(path, 'utf8'));
@@ -59,7 +59,7 @@ describe('an observation', () => {
     expect(await world.runtime.observe(instance, unhurried)).toMatchObject({ is: 'gone', files: true });
   });
 
-  it('of an instance whose record is damaged is unknown while its processes run; destroy finds them', async () => {
+  it('is unknown while processes run whose instance has a damaged record; destroy finds them', async () => {
     const instance = await world.started();
     await writeFile(join(world.home(instance), '../instance.json'), '{');
     expect(await world.runtime.observe(instance, unhurried)).toMatchObject({ is: 'unknown' });

@@ -1,8 +1,8 @@
 /**
- * The runtime of machines without root or gVisor: a directory and real processes.
+ * The runtime for machines without root or gVisor: an instance is a directory and real processes.
  *
- * Everything that changes an instance takes its turn with the sandbox, so that what a caller gave up on
- * has ended before what it asks for next begins.
+ * All changes to the instances of a sandbox run one after the other: a call that its caller has given up has ended
+ * before the next call begins.
  */
 import { mkdir } from 'node:fs/promises';
 import type {
@@ -28,21 +28,27 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { mapWriteErrors, refuseRestrictions } from '@torpor/runtime-shared';
-import { dropBaseline, noticesWrites, readBaseline, writeBaseline } from './baseline.ts';
-import { needsOf, openContent, workspaceIn, writeRecord } from './checkpoint-content.ts';
+import { adoptBaseline, capturedFiles, captureInstance, captureRemains } from './capture.ts';
+import { openContent, workspaceIn, writeRecord } from './checkpoint-content.ts';
 import { freeze, thaw } from './freeze.ts';
-import { agentState, crowdOf, crowdUpTo, type Ground, liveInstance } from './ground.ts';
-import { readInstanceRecord } from './instance-record.ts';
-import { OwnedPorts } from './owned-ports.ts';
-import { killAll, stopAll } from './process-signals.ts';
+import { readInstanceRecord } from './instance/instance-record.ts';
+import { OwnedPorts } from './processes/owned-ports.ts';
+import { killAll } from './processes/process-signals.ts';
+import {
+  agentState,
+  liveInstance,
+  processesOf,
+  processesUpTo,
+  type RuntimeContext,
+} from './runtime-context.ts';
 import { startInstance } from './start.ts';
-import { capture, syncFileSystem } from './workspace.ts';
+import { syncFileSystem } from './workspace/workspace.ts';
 
 const CAPABILITIES: Capabilities = {
   pause: 'files',
   replayable: true,
   fork: true,
-  // A copy of the files leaves the live ones alone.
+  // Copying the files does not change the live ones.
   snapshotWhileRunning: true,
   pty: true,
   isolated: false,
@@ -52,14 +58,14 @@ const CAPABILITIES: Capabilities = {
 export class ProcessRuntime implements Runtime {
   readonly name = 'process';
   readonly memoryEntries = [];
-  readonly #ground: Ground;
-  readonly #turns = new KeyedMutex<SandboxId>();
+  readonly #ctx: RuntimeContext;
+  readonly #mutex = new KeyedMutex<SandboxId>();
   readonly #reserving = new KeyedMutex<'reserve'>();
   readonly #ports: OwnedPorts;
 
-  constructor(ground: Ground) {
-    this.#ground = ground;
-    this.#ports = new OwnedPorts(ground.host);
+  constructor(ctx: RuntimeContext) {
+    this.#ctx = ctx;
+    this.#ports = new OwnedPorts(ctx.host);
   }
 
   capabilities(): Capabilities {
@@ -76,12 +82,12 @@ export class ProcessRuntime implements Runtime {
 
   async prepareTemplate({ name, root }: TemplateSpec, staging: Staging): Promise<Captured> {
     if (root.kind !== 'builtin' || name !== 'base') {
-      throw new TorporError('capability_unsupported', 'The process runtime has no template but "base".');
+      throw new TorporError('capability_unsupported', 'The process runtime has only the template "base".');
     }
     const workspace = workspaceIn(staging.path);
     await mapWriteErrors(workspace, () => mkdir(workspace, { mode: 0o755 }));
     await writeRecord(staging.path, { modes: new Map(), fifos: new Map() });
-    return captured(name);
+    return capturedFiles(name);
   }
 
   start(
@@ -91,11 +97,11 @@ export class ProcessRuntime implements Runtime {
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
-    return this.#turn(instance, signal, () => {
+    return this.#exclusive(instance, signal, () => {
       if (use === 'memory') throw noMemory();
       const dial = (port: number) => this.dial(instance, port);
       return startInstance(
-        { ground: this.#ground, reserving: this.#reserving, dial },
+        { ctx: this.#ctx, reserving: this.#reserving, dial },
         instance,
         from,
         spec,
@@ -105,21 +111,21 @@ export class ProcessRuntime implements Runtime {
   }
 
   async observe(instance: Instance): Promise<Observation> {
-    const { directory } = this.#ground;
+    const { directory } = this.#ctx;
     const paths = directory.paths(instance);
     try {
       if (!(await directory.has(paths.directory))) {
         return { is: 'gone', files: false, why: 'there is no such instance' };
       }
       const record = await readInstanceRecord(paths.record);
-      const state = await agentState(this.#ground, record?.agent);
+      const state = await agentState(this.#ctx, record?.agent);
       if (state !== 'gone') return { is: state };
       const files = await directory.has(paths.home);
       if (record !== undefined) return { is: 'gone', files, why: 'its agent is not running' };
-      const left = await (await crowdOf(this.#ground, instance)).find();
+      const left = await (await processesOf(this.#ctx, instance)).find();
       return left.length === 0
         ? { is: 'gone', files, why: 'none of its processes is running' }
-        : { is: 'unknown', why: 'its record is damaged, and processes of it are running' };
+        : { is: 'unknown', why: 'its record is damaged, and some of its processes are running' };
     } catch (thrown) {
       const errno = errnoOf(thrown);
       if (errno === undefined) throw thrown;
@@ -128,22 +134,22 @@ export class ProcessRuntime implements Runtime {
   }
 
   async agent(instance: Instance): Promise<AgentAddress> {
-    const { record, state } = await liveInstance(this.#ground, instance);
+    const { record, state } = await liveInstance(this.#ctx, instance);
     if (state === 'frozen') {
       throw new TorporError('transitioning', `Sandbox ${instance.sandboxId} is frozen.`, {
         sandboxId: instance.sandboxId,
       });
     }
-    return { address: { socketPath: this.#ground.directory.paths(instance).socket }, token: record.token };
+    return { address: { socketPath: this.#ctx.directory.paths(instance).socket }, token: record.token };
   }
 
   async dial(instance: Instance, port: number): Promise<Address | null> {
-    const record = await readInstanceRecord(this.#ground.directory.paths(instance).record);
-    if (record === undefined || (await agentState(this.#ground, record.agent)) === 'gone') return null;
+    const record = await readInstanceRecord(this.#ctx.directory.paths(instance).record);
+    if (record === undefined || (await agentState(this.#ctx, record.agent)) === 'gone') return null;
     const mapped = record.ports.filter(({ declared }) => declared === port).map(({ allocated }) => allocated);
-    // A service that does not look at PORT may have got its declared port all the same.
+    // A service that ignores PORT may listen on its declared port.
     for (const candidate of [...mapped, port]) {
-      const members = async () => (await crowdOf(this.#ground, instance)).find();
+      const members = async () => (await processesOf(this.#ctx, instance)).find();
       const address = await this.#ports.find(instance, candidate, members);
       if (address !== null) return address;
     }
@@ -151,11 +157,11 @@ export class ProcessRuntime implements Runtime {
   }
 
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
-    await syncFileSystem(this.#ground.directory.paths(instance).home, signal);
+    await syncFileSystem(this.#ctx.directory.paths(instance).home, signal);
   }
 
   freeze(instance: Instance, signal: AbortSignal): Promise<void> {
-    return this.#turn(instance, signal, () => freeze(this.#ground, instance, signal));
+    return this.#exclusive(instance, signal, () => freeze(this.#ctx, instance, signal));
   }
 
   capture(
@@ -164,62 +170,50 @@ export class ProcessRuntime implements Runtime {
     staging: Staging,
     signal: AbortSignal,
   ): Promise<Captured> {
-    return this.#turn(instance, signal, async () => {
+    return this.#exclusive(instance, signal, async () => {
       if (mode === 'memory') throw noMemory();
-      const { state, crowd } = await liveInstance(this.#ground, instance);
-      if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
-      await stopAll(crowd, signal);
-      const paths = this.#ground.directory.paths(instance);
-      // Without it a later write through a mapping might go unnoticed, and nothing is concluded from now.
-      const synced = await syncFileSystem(paths.home, signal);
-      const next = await capture(paths.home, staging, await readBaseline(paths.baseline), signal);
-      if (synced && (await noticesWrites(paths.directory))) await writeBaseline(paths.captured, next);
-      return captured(null);
+      return captureInstance(this.#ctx, instance, staging, signal);
     });
   }
 
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void> {
-    return this.#turn(instance, signal, async () => {
-      await this.#adoptBaseline(instance, sealed);
-      await thaw(this.#ground, instance, signal);
+    return this.#exclusive(instance, signal, async () => {
+      await adoptBaseline(this.#ctx, instance, sealed);
+      await thaw(this.#ctx, instance, signal);
     });
   }
 
   recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured> {
-    return this.#turn(instance, signal, async () => {
-      const { directory } = this.#ground;
-      const paths = directory.paths(instance);
-      if (!(await directory.has(paths.home))) {
-        throw new TorporError('checkpoint_missing', 'Nothing of its workspace is left.', {
+    return this.#exclusive(instance, signal, async () => {
+      const { directory } = this.#ctx;
+      if (!(await directory.has(directory.paths(instance).home))) {
+        throw new TorporError('checkpoint_missing', 'Its workspace does not exist any more.', {
           sandboxId: instance.sandboxId,
         });
       }
       if ((await this.observe(instance)).is !== 'gone') {
-        throw new TorporError('conflict', 'Only the files of a dead instance can be recovered.');
+        throw new TorporError('conflict', 'Only a dead instance can be recovered.');
       }
-      // Its agent is gone, but what it had started may still write.
-      await killAll(await crowdOf(this.#ground, instance), signal);
-      await capture(paths.home, staging, await readBaseline(paths.baseline), signal);
-      return captured(null);
+      return captureRemains(this.#ctx, instance, staging, signal);
     });
   }
 
   destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
-    return this.#turn(upTo, signal, async () => {
-      const { directory } = this.#ground;
+    return this.#exclusive(upTo, signal, async () => {
+      const { directory } = this.#ctx;
       const { sandboxId } = upTo;
-      await killAll(await crowdUpTo(this.#ground, upTo), signal);
+      await killAll(await processesUpTo(this.#ctx, upTo), signal);
       for (const generation of await directory.generations(sandboxId)) {
         if (generation > upTo.generation) continue;
         await directory.remove({ sandboxId, generation });
         this.#ports.forget({ sandboxId, generation });
       }
-      await directory.forget(sandboxId);
+      await directory.removeIfEmpty(sandboxId);
     });
   }
 
   list(): AsyncIterable<Instance> {
-    return this.#ground.directory.list();
+    return this.#ctx.directory.list();
   }
 
   async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
@@ -231,33 +225,12 @@ export class ProcessRuntime implements Runtime {
     await openContent(checkpoint);
   }
 
-  /** Everything lies in the store. */
+  /** Everything is in the checkpoint store, which deletes it. */
   async discard(): Promise<void> {}
 
-  /** A capture that came to be sealed is what the next one may share files with. */
-  async #adoptBaseline(instance: Instance, sealed: CheckpointId | null): Promise<void> {
-    const { directory, sealedPath } = this.#ground;
-    const paths = directory.paths(instance);
-    const latest = sealed === null || sealedPath === null ? undefined : await readBaseline(paths.captured);
-    if (latest !== undefined && latest.checkpointId === sealed && sealedPath !== null) {
-      await writeBaseline(paths.baseline, { ...latest, workspace: workspaceIn(sealedPath(sealed)) });
-    }
-    await dropBaseline(paths.captured);
+  #exclusive<T>({ sandboxId }: Instance, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    return this.#mutex.run(sandboxId, work, signal);
   }
-
-  #turn<T>({ sandboxId }: Instance, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    return this.#turns.run(sandboxId, work, signal);
-  }
-}
-
-function captured(template: string | null): Captured {
-  return {
-    parts: { files: true, memory: false },
-    needs: needsOf(template),
-    // Shared files belong to each checkpoint that has them: none stands on another.
-    dependsOn: [],
-    external: null,
-  };
 }
 
 function noMemory(): TorporError {

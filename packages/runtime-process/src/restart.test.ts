@@ -16,7 +16,7 @@ beforeEach(async () => {
 });
 afterEach(() => world.dispose());
 
-/** Another process that starts an instance and says so; it then waits to be killed. */
+/** Another process that starts an instance, reports it, and then waits to be killed. */
 async function otherServer(instance: ReturnType<typeof newInstance>): Promise<{ kill(): Promise<void> }> {
   const script = `
     import { processRuntime } from ${JSON.stringify(join(import.meta.dirname, 'open-process-runtime.ts'))};
@@ -50,7 +50,7 @@ async function otherServer(instance: ReturnType<typeof newInstance>): Promise<{ 
 }
 
 describe('a server that was killed', () => {
-  it('leaves its sandboxes running, and the next one serves them', async () => {
+  it('leaves its sandboxes running, and the next server serves them', async () => {
     const instance = newInstance();
     await (await otherServer(instance)).kill();
     const later = await world.reopen();
@@ -61,7 +61,7 @@ describe('a server that was killed', () => {
     expect(await processesKnowing(world.home(instance))).toEqual([]);
   });
 
-  it('in the middle of a start leaves something that the next one lists and destroys', async () => {
+  it('leaves an unfinished instance that the next server lists and destroys, when killed during a start', async () => {
     const instance = newInstance();
     const directory = join(world.instancesDir, instance.sandboxId, '1');
     await mkdir(join(directory, 'home.unfinished'), { recursive: true });
@@ -73,7 +73,7 @@ describe('a server that was killed', () => {
     expect(await listedInstances(later)).toEqual([]);
   });
 
-  it('in the middle of a removal leaves nothing that the next one does not remove', async () => {
+  it('leaves files that the next server removes, when killed during a removal', async () => {
     const left = join(world.instancesDir, '.removing/sbx_x.1.y');
     const deep = 'long-name/'.repeat(300);
     for (const part of ['one', 'two']) await mkdir(join(left, part, deep), { recursive: true });
@@ -87,7 +87,7 @@ describe('a server that was killed', () => {
 });
 
 describe('a data directory', () => {
-  it('whose path is too long for sockets is refused with how much shorter it has to be', async () => {
+  it('is refused when its path is too long for sockets, and the error says by how much', async () => {
     const long = join(world.instancesDir, 'x'.repeat(80));
     const opening = processRuntime({
       dataDir: world.dataDir,

@@ -23,7 +23,7 @@ beforeEach(async () => {
 afterEach(() => world.dispose());
 
 describe('a service', () => {
-  it('is restarted by a resume, on the same declared port, and the old one is gone (R28, R31, R98)', async () => {
+  it('is restarted by a resume on the same declared port, and the old process is gone (R28, R31, R98)', async () => {
     const spec = withServices(httpService({ ready: { path: '/' } }));
     const instance = newInstance();
     expect(await startFrom(world, instance, world.template, 'files', spec)).toEqual({
@@ -45,7 +45,7 @@ describe('a service', () => {
     expect(tags).toEqual(['service:web']);
   });
 
-  it('has its declared port to itself, although another sandbox declares the same', async () => {
+  it('has its declared port to itself although another sandbox declares the same port', async () => {
     const spec = withServices(httpService());
     const [left, right] = [await world.started(spec), await world.started(spec)];
     const pages = [await pageOf(world.runtime, left, 3000), await pageOf(world.runtime, right, 3000)];
@@ -55,7 +55,7 @@ describe('a service', () => {
     expect(await pageOf(world.runtime, right, 3000)).toEqual(pages[1]);
   });
 
-  it('starts after the one before it is ready, with its own variables and those of the sandbox', async () => {
+  it('starts when the service before it is ready, with its own variables and those of the sandbox', async () => {
     const second: Service = {
       name: 'second',
       command: 'echo "$OURS $ITS port=$PORT $(wc -l < starts) $(pwd)" > seen; exec sleep 1000',
@@ -67,7 +67,7 @@ describe('a service', () => {
       .toBe(`all own port= 1 ${world.home(instance)}\n`);
   });
 
-  it('that ends before it is ready fails the start, which names it and what it said last', async () => {
+  it('fails the start when it ends before it is ready; the error has its name and last output', async () => {
     const broken: Service = { name: 'broken', command: 'echo cannot find it >&2; exit 3', port: 4000 };
     const instance = newInstance();
     const failure = await failureOf(
@@ -81,7 +81,7 @@ describe('a service', () => {
     expect(failure.message).toContain('cannot find it');
   });
 
-  it('that does not get ready in time fails the start with a timeout', async () => {
+  it('fails the start with a timeout when it is not ready in time', async () => {
     const silent: Service = { name: 'silent', command: 'echo waiting; exec sleep 1000', port: 4000 };
     const unwell = httpService({ name: 'unwell', ready: { path: '/broken', timeoutSeconds: 1 } });
     for (const service of [{ ...silent, ready: { timeoutSeconds: 1 } }, unwell]) {
@@ -94,7 +94,7 @@ describe('a service', () => {
 });
 
 describe('dial', () => {
-  it('finds a port that a process opened by itself, and not once it is closed', async () => {
+  it('finds an undeclared port while a process listens on it', async () => {
     const instance = await world.started();
     const other = await world.started();
     const port = await freePort();

@@ -1,60 +1,61 @@
-/** Starting an instance: a place of its own, its files, its agent, its services. */
+/** Starts an instance: its directory, its workspace, its agent and its services. */
 import { randomBytes } from 'node:crypto';
 import { chmod, chown, mkdir, rename } from 'node:fs/promises';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
 import type { KeyedMutex } from '@torpor/host';
 import type { Service } from '@torpor/protocol';
 import { mapWriteErrors, refuseRestrictions, startServices } from '@torpor/runtime-shared';
-import { setUpAgent, spawnAgent } from './agent-process.ts';
-import { noticesWrites, writeBaseline } from './baseline.ts';
-import { isTemplate, openContent } from './checkpoint-content.ts';
-import { chooseFreePort } from './free-port.ts';
-import { crowdUpTo, type Ground } from './ground.ts';
-import type { InstancePaths } from './instance-directory.ts';
+import { openContent } from './checkpoint-content.ts';
+import { isTemplate } from './checkpoint-needs.ts';
+import { setUpAgent, spawnAgent } from './instance/agent-setup.ts';
+import type { InstancePaths } from './instance/instance-directory.ts';
 import {
   type InstanceRecord,
   readInstanceRecord,
   type ServicePort,
   writeInstanceRecord,
-} from './instance-record.ts';
-import { killAll } from './process-signals.ts';
-import { chooseUser } from './sandbox-users.ts';
-import { materialise } from './workspace.ts';
+} from './instance/instance-record.ts';
+import { chooseFreePort } from './processes/free-port.ts';
+import { killAll } from './processes/process-signals.ts';
+import { chooseUser } from './processes/sandbox-users.ts';
+import { processesUpTo, type RuntimeContext } from './runtime-context.ts';
+import { detectsMappedWrites, writeBaseline } from './workspace/baseline.ts';
+import { restoreWorkspace } from './workspace/workspace.ts';
 
 export interface StartParts {
-  readonly ground: Ground;
-  /** Users and ports are chosen one start at a time. */
+  readonly ctx: RuntimeContext;
+  /** Serialises the choice of user ids and ports. */
   readonly reserving: KeyedMutex<'reserve'>;
-  /** Where a port of the instance can be dialled. */
+  /** The address of a port of the instance, or null while no process of the instance listens. */
   readonly dial: (port: number) => Promise<Address | null>;
 }
 
 export async function startInstance(
-  { ground, reserving, dial }: StartParts,
+  { ctx, reserving, dial }: StartParts,
   instance: Instance,
   from: SealedCheckpoint,
   spec: StartSpec,
   signal: AbortSignal,
 ): Promise<Started> {
-  // It shares the network of the host, and cannot be kept from any part of it.
+  // The instance shares the network of the host, so no part of the network can be blocked.
   refuseRestrictions('process', spec.network);
   await openContent(from);
-  await killAll(await crowdUpTo(ground, instance), signal);
-  const record = await reserving.run('reserve', () => reserve(ground, instance, spec), signal);
-  const paths = ground.directory.paths(instance);
-  await makeHome(paths, from, record, signal);
+  await killAll(await processesUpTo(ctx, instance), signal);
+  const record = await reserving.run('reserve', () => reserve(ctx, instance, spec), signal);
+  const paths = ctx.directory.paths(instance);
+  await createWorkspace(paths, from, record, signal);
   signal.throwIfAborted();
   const { child, identity } = await spawnAgent(
-    { program: ground.program, inherited: ground.inherited, instance, paths, user: record.user },
-    ground.host,
+    { program: ctx.program, inherited: ctx.inherited, instance, paths, user: record.user },
+    ctx.host,
   );
   await writeInstanceRecord(paths.record, { ...record, agent: identity });
   const setUp = { instance, paths, token: record.token, env: spec.env };
-  const agent = await setUpAgent(setUp, child, ground.clock, signal);
+  const agent = await setUpAgent(setUp, child, ctx.clock, signal);
   try {
-    await keepDoor(paths, record);
+    await protectSocket(paths, record);
     const portFor = ({ name }: Service) => record.ports.find((port) => port.service === name)?.allocated;
-    const { clock, settings } = ground;
+    const { clock, settings } = ctx;
     await startServices({ agent, clock, settings, portFor, dial }, spec.services, signal);
   } finally {
     agent.close();
@@ -62,9 +63,13 @@ export async function startInstance(
   return { kind: 'files', lost: isTemplate(from) ? [] : ['processes'] };
 }
 
-/** The directory is made first: from here on the instance is found by whoever looks for what is left over. */
-async function reserve(ground: Ground, instance: Instance, { services }: StartSpec): Promise<InstanceRecord> {
-  const { directory, host, users } = ground;
+/** Creates the directory first, so that the reconciler finds the instance if the server dies during the start. */
+async function reserve(
+  ctx: RuntimeContext,
+  instance: Instance,
+  { services }: StartSpec,
+): Promise<InstanceRecord> {
+  const { directory, host, users } = ctx;
   const takenUsers = new Set<number>();
   const takenPorts = new Set<number>();
   for await (const other of directory.list()) {
@@ -88,15 +93,16 @@ async function reserve(ground: Ground, instance: Instance, { services }: StartSp
 }
 
 /**
- * The agent has made its socket and nothing else of the sandbox has run yet. From here on only we can change what
- * stands there: a sandbox that put a link in its place would choose which socket of the machine we talk to.
+ * Called when the agent has created its socket and no other program of the sandbox has run yet. From now on only the
+ * server may change the directory: a sandbox that replaced the socket by a link would choose which socket of the host the
+ * server connects to.
  */
-async function keepDoor({ run }: InstancePaths, { user }: InstanceRecord): Promise<void> {
+async function protectSocket({ run }: InstancePaths, { user }: InstanceRecord): Promise<void> {
   if (user !== null)
     await mapWriteErrors(run, () => chown(run, process.getuid?.() ?? 0, process.getgid?.() ?? 0));
 }
 
-async function makeHome(
+async function createWorkspace(
   paths: InstancePaths,
   from: SealedCheckpoint,
   { user }: InstanceRecord,
@@ -106,11 +112,11 @@ async function makeHome(
     await mkdir(paths.run, { mode: 0o700 });
     if (user === null) return;
     await chown(paths.run, user, user);
-    // Nobody else comes in here, whatever modes the sandbox gives to its home.
+    // No other user may enter, whatever modes the sandbox gives to its home.
     await chown(paths.directory, process.getuid?.() ?? 0, user);
     await chmod(paths.directory, 0o710);
   });
-  const baseline = await materialise(from, paths.unfinishedHome, user, signal);
-  if (await noticesWrites(paths.directory)) await writeBaseline(paths.baseline, baseline);
+  const baseline = await restoreWorkspace(from, paths.unfinishedHome, user, signal);
+  if (await detectsMappedWrites(paths.directory)) await writeBaseline(paths.baseline, baseline);
   await rename(paths.unfinishedHome, paths.home);
 }

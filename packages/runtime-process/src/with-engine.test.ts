@@ -27,7 +27,7 @@ describe('the engine on the process runtime', () => {
 
   const instanceOf = ({ id, generation }: SandboxView): Instance => ({ sandboxId: id, generation });
 
-  it('creates, snapshots, forks, pauses, resumes, recovers and kills, and says what was lost', async () => {
+  it('creates, snapshots, forks, pauses, resumes, recovers and kills, and reports what was lost', async () => {
     const sandbox = await engine.create(caller, { services: [httpService()] });
     const first = await pageOf(world.runtime, instanceOf(sandbox), 3000);
     expect(sandbox).toMatchObject({ state: 'running', lost: [] });
@@ -62,7 +62,7 @@ describe('the engine on the process runtime', () => {
     expect(await processesKnowing(world.instancesDir)).toEqual([]);
   });
 
-  it('goes back to paused when a service does not come back, with the service’s name', async () => {
+  it('goes back to paused when a service does not start again, and names the service', async () => {
     const flaky = httpService({ command: `[ ! -e broken ] || exit 7; ${httpService().command}` });
     const sandbox = await engine.create(caller, { services: [flaky] });
     await world.program.write(instanceOf(sandbox), 'broken', '');

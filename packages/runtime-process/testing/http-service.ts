@@ -1,10 +1,10 @@
-/** A real HTTP server as a declared service, and how a test talks to it. */
+/** A real HTTP server as a declared service, and its client. */
 import { request } from 'node:http';
 import type { Address, Instance, Runtime } from '@torpor/engine';
 import { unhurried } from '@torpor/engine/testing';
 import type { Service } from '@torpor/protocol';
 
-/** Says who it is: its pid and how many lines its file has, one for each time it was started. */
+/** Answers with its pid and the number of lines in its file, one for each start. */
 const SCRIPT = `
   const fs = require("fs"), http = require("http");
   fs.appendFileSync("starts", process.pid + "\\\\n");

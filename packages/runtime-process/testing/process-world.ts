@@ -1,4 +1,4 @@
-/** A process runtime with a store and everything else a test needs, in directories of its own. */
+/** A process runtime with a checkpoint store and other needs of tests, in its own directories. */
 import {
   chmod,
   lstat,
@@ -36,14 +36,14 @@ export interface ProcessWorld extends RuntimeUnderTest {
   readonly store: CheckpointStore;
   readonly template: SealedCheckpoint;
   reopen(): Promise<Runtime>;
-  /** An instance that runs; a new one from the template unless told otherwise. */
+  /** Starts an instance, by default from the template. */
   started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
   home(instance: Instance): string;
-  /** A client of the instance's agent, closed with the world. */
+  /** A client of the instance's agent; `dispose` closes it. */
   agent(instance: Instance): Promise<AgentClient>;
   /** Runs a shell command in the instance until it ends. */
   run(instance: Instance, command: string): Promise<{ readonly output: string; readonly exitCode: number }>;
-  /** Starts a shell command in the instance and resolves with its first output. It goes on. */
+  /** Starts a shell command in the instance and resolves with its first output. The command continues. */
   begin(instance: Instance, command: string): Promise<string>;
 }
 
@@ -146,7 +146,7 @@ export async function makeProcessWorld(options: Partial<ProcessRuntimeOptions> =
   };
 }
 
-/** Found in another way than the runtime does it: by the home directory that all of them know. */
+/** Finds processes differently than the runtime does: by the home directory in their environments. */
 export async function processesKnowing(path: string): Promise<number[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid);
   const found = await Promise.all(
@@ -158,7 +158,7 @@ export async function processesKnowing(path: string): Promise<number[]> {
   return found.flat();
 }
 
-/** Resolves when they are dead, and not only about to be. */
+/** Resolves when the processes are dead, and not only dying. */
 async function killMarked(path: string): Promise<void> {
   const killed = new Set<number>();
   for (;;) {
@@ -169,7 +169,7 @@ async function killMarked(path: string): Promise<void> {
       try {
         process.kill(pid, 'SIGKILL');
       } catch {
-        // It ended by itself.
+        // The process has ended by itself.
       }
     }
     await setImmediate();
@@ -178,7 +178,7 @@ async function killMarked(path: string): Promise<void> {
 
 async function isDead(pid: number): Promise<boolean> {
   const stat = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => '');
-  // The first thread may be gone while others still end.
+  // The first thread may be dead while other threads still exit.
   const threads = await readdir(`/proc/${pid}/task`).catch(() => []);
   return stat === '' || (/\) [ZX] /.test(stat) && threads.length <= 1);
 }

@@ -2,10 +2,10 @@ export { refuseRestrictions } from './refuse-restrictions.ts';
 export {
   answers,
   declaredPort,
-  type ServiceGround,
+  type ServiceContext,
   serviceProcess,
   startServices,
-  untilServicesReady,
+  waitForServices,
 } from './services.ts';
 export {
   DEFAULT_RUNTIME_SETTINGS,

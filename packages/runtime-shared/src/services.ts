@@ -5,7 +5,7 @@ import { type AgentClient, agentError, type ProcessEvent, serviceTag } from '@to
 import { type Service, TorporError } from '@torpor/protocol';
 import type { RuntimeSettings } from './settings.ts';
 
-export interface ServiceGround {
+export interface ServiceContext {
   readonly agent: AgentClient;
   readonly clock: Clock;
   readonly settings: RuntimeSettings;
@@ -20,7 +20,7 @@ const FIRST_LOOK_MS = 10;
 const LONGEST_LOOK_MS = 200;
 
 export async function startServices(
-  ground: ServiceGround,
+  ground: ServiceContext,
   services: readonly Service[],
   signal: AbortSignal,
 ): Promise<void> {
@@ -28,7 +28,7 @@ export async function startServices(
     const watching = new AbortController();
     try {
       const run = await startService(ground, service, AbortSignal.any([signal, watching.signal]));
-      await untilReady(ground, service, run, signal);
+      await waitUntilReady(ground, service, run, signal);
     } finally {
       // The process goes on; only we stop listening to it.
       watching.abort();
@@ -37,12 +37,13 @@ export async function startServices(
 }
 
 /** For services that run already: each is as ready as it must be for a start. */
-export async function untilServicesReady(
-  ground: Pick<ServiceGround, 'clock' | 'dial' | 'settings'>,
+export async function waitForServices(
+  ground: Pick<ServiceContext, 'clock' | 'dial' | 'settings'>,
   services: readonly Service[],
   signal: AbortSignal,
 ): Promise<void> {
-  for (const service of services) await untilReady(ground, service, { tail: '', failure: undefined }, signal);
+  for (const service of services)
+    await waitUntilReady(ground, service, { tail: '', failure: undefined }, signal);
 }
 
 /** In a network of its own a service gets the very port it was declared with. */
@@ -68,7 +69,7 @@ interface ServiceRun {
 }
 
 async function startService(
-  ground: ServiceGround,
+  ground: ServiceContext,
   service: Service,
   watching: AbortSignal,
 ): Promise<ServiceRun> {
@@ -99,8 +100,8 @@ async function watch(
 }
 
 /** Ready when the port is listened on, and when the path, if there is one, answers below 500. */
-async function untilReady(
-  ground: Pick<ServiceGround, 'clock' | 'dial' | 'settings'>,
+async function waitUntilReady(
+  ground: Pick<ServiceContext, 'clock' | 'dial' | 'settings'>,
   service: Service,
   run: ServiceRun,
   signal: AbortSignal,

@@ -1,5 +1,5 @@
 /**
- * Builds: from a goal to a live preview that sleeps.
+ * Builds: jobs that turn a goal into a live preview.
  *
  * ```ts
  * const { job_id } = await torpor.builds.start({ project_id: 'site', goal: 'a page about otters' });
@@ -36,9 +36,9 @@ import {
   type JobId,
 } from '@torpor/protocol';
 import { errorInside, InternalError } from './errors.ts';
+import { withIdleTimeout } from './idle-timeout.ts';
 import type { JsonCalls, MutationOptions, ReadOptions } from './json-calls.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
-import { restless } from './restless.ts';
 import { backoffMs, budgetOf } from './retry.ts';
 import { type ServerSentEvent, serverSentEvents } from './server-sent-events.ts';
 import { isTransportFault } from './transport-fault.ts';
@@ -51,23 +51,23 @@ export interface LogPageOptions extends ReadOptions {
 }
 
 export class Builds {
-  private readonly calls: JsonCalls;
+  readonly #calls: JsonCalls;
 
   constructor(calls: JsonCalls) {
-    this.calls = calls;
+    this.#calls = calls;
   }
 
   start(request: BuildRequest, options: MutationOptions = {}): Promise<BuildStarted> {
-    return this.calls.post('/api/generation/start', buildStartedSchema, request, options);
+    return this.#calls.post('/api/generation/start', buildStartedSchema, request, options);
   }
 
   status(id: JobId, options: ReadOptions = {}): Promise<BuildStatus> {
-    return this.calls.get(at(id, 'status'), buildStatusSchema, options);
+    return this.#calls.get(at(id, 'status'), buildStatusSchema, options);
   }
 
   /** Newest first. */
   page({ limit, cursor, ...options }: PageOptions = {}): Promise<Page<BuildStatus>> {
-    return this.calls.get('/api/jobs', buildPageSchema, { query: { limit, cursor }, ...options });
+    return this.#calls.get('/api/jobs', buildPageSchema, { query: { limit, cursor }, ...options });
   }
 
   list(options: PageOptions = {}): AsyncGenerator<BuildStatus, void> {
@@ -75,90 +75,90 @@ export class Builds {
   }
 
   cancel(id: JobId, options: MutationOptions = {}): Promise<BuildCancelled> {
-    return this.calls.post(at(id, 'cancel'), buildCancelledSchema, {}, options);
+    return this.#calls.post(at(id, 'cancel'), buildCancelledSchema, {}, options);
   }
 
-  /** Wakes the preview. `ExpiredError` means that only a rebuild helps; `UnreachableError` may pass. */
+  /** Wakes the preview. `ExpiredError` means that only a rebuild helps; `UnreachableError` is temporary. */
   resume(id: JobId, options: MutationOptions = {}): Promise<BuildResumed> {
-    return this.calls.post(at(id, 'resume'), buildResumedSchema, {}, options);
+    return this.#calls.post(at(id, 'resume'), buildResumedSchema, {}, options);
   }
 
-  /** Puts the preview to sleep. Never fails for that; `snapshot.outcome` says what came of it. */
+  /** Pauses the preview. A pause that fails is not thrown: `snapshot.outcome` has the result. */
   snapshot(id: JobId, options: MutationOptions = {}): Promise<BuildSnapshot> {
-    return this.calls.post(at(id, 'snapshot'), buildSnapshotSchema, {}, options);
+    return this.#calls.post(at(id, 'snapshot'), buildSnapshotSchema, {}, options);
   }
 
   /** A new build from the goal and the files of this one. */
   rebuild(id: JobId, options: MutationOptions = {}): Promise<BuildStarted> {
-    return this.calls.post(at(id, 'rebuild'), buildStartedSchema, {}, options);
+    return this.#calls.post(at(id, 'rebuild'), buildStartedSchema, {}, options);
   }
 
-  /** Lets a build have more iterations, when it has had as many as its plan gives without a word. */
+  /** Grants a build more iterations after it has used those that its plan includes. */
   confirm(id: JobId, options: MutationOptions = {}): Promise<IterationsGranted> {
     const path = `/api/jobs/${encodeURIComponent(id)}/confirm`;
-    return this.calls.post(path, iterationsGrantedSchema, {}, options);
+    return this.#calls.post(path, iterationsGrantedSchema, {}, options);
   }
 
   /** Five sections in Markdown; null where nothing is known. */
   docs(id: JobId, options: ReadOptions = {}): Promise<BuildDocs> {
-    return this.calls.get(at(id, 'docs'), buildDocsSchema, options);
+    return this.#calls.get(at(id, 'docs'), buildDocsSchema, options);
   }
 
-  /** What the runner made, also of a build that failed. */
+  /** The files that the runner made, also of a failed build. */
   async files(id: JobId, options: ReadOptions = {}): Promise<BuildFile[]> {
-    return (await this.calls.get(at(id, 'files'), buildFilesSchema, options)).items;
+    return (await this.#calls.get(at(id, 'files'), buildFilesSchema, options)).items;
   }
 
   async readFile(id: JobId, path: string, options: ReadOptions = {}): Promise<Uint8Array> {
     const call = { method: 'GET', path: at(id, 'files'), query: { path }, whole: true };
-    const response = await this.calls.transport.ask({ ...call, ...options });
+    const response = await this.#calls.transport.ask({ ...call, ...options });
     return new Uint8Array(await response.arrayBuffer());
   }
 
   logs(id: JobId, { beforeId, limit, ...options }: LogPageOptions = {}): Promise<BuildLogPage> {
     const query = { before_id: beforeId, limit };
-    return this.calls.get(`/api/jobs/${encodeURIComponent(id)}/logs`, buildLogPageSchema, {
+    return this.#calls.get(`/api/jobs/${encodeURIComponent(id)}/logs`, buildLogPageSchema, {
       query,
       ...options,
     });
   }
 
   /**
-   * What happens to a build, from its beginning up to its end: stages that start and are completed, and after `ready`
-   * whether its preview was paused (`snapshot.updated`, `snapshot.failed`). A broken connection is taken up again.
+   * The events of a build from its beginning to its end: stages that start and complete, and after `ready` the pauses of
+   * its preview (`snapshot.updated`, `snapshot.failed`). A broken connection is resumed.
    */
   async *events(id: JobId, options: ReadOptions = {}): AsyncGenerator<BuildEvent, void> {
     const path = `/api/jobs/${encodeURIComponent(id)}/events/stream`;
     let over = false;
-    for await (const { event, data } of this.frames(path, '0', options, () => over)) {
+    for await (const { event, data } of this.#frames(path, '0', options, () => over)) {
       if (event === 'heartbeat') continue;
-      const step = checked(data, buildEventSchema, NOWHERE);
+      const step = checked(data, buildEventSchema, STREAM_FRAME);
       over = isBuildOver(step.status);
       yield step;
       if (step.status === 'failed') return;
     }
   }
 
-  /** What a build says from now on, or after a line, until it is over. No line is missed when a connection breaks. */
+  /** The log lines of a build from now on, or after a line, until its end. A broken connection loses no line. */
   async *followLogs(
     id: JobId,
     { afterId, ...options }: ReadOptions & { readonly afterId?: number | undefined } = {},
   ): AsyncGenerator<BuildLogLine, void> {
     const path = `/api/jobs/${encodeURIComponent(id)}/logs/stream`;
-    for await (const { event, data } of this.frames(path, afterId?.toString(), options)) {
+    for await (const { event, data } of this.#frames(path, afterId?.toString(), options)) {
       if (event === 'done') return;
-      if (event === 'log') yield checked(data, buildLogLineSchema, NOWHERE);
+      if (event === 'log') yield checked(data, buildLogLineSchema, STREAM_FRAME);
     }
   }
 
-  /** Frames of a stream. While `mayEnd` says no, it is asked for again after its last frame when it ends. */
-  private async *frames(
+  /** The frames of a stream. A stream that ends while `mayEnd` is false is resumed behind its last frame. */
+  async *#frames(
     path: string,
     from: string | undefined,
     { signal, ...options }: ReadOptions,
     mayEnd: () => boolean = () => false,
   ): AsyncGenerator<ServerSentEvent> {
-    const { transport } = this.calls;
+    const { transport } = this.#calls;
     const retries = budgetOf(options.retries, transport.retries);
     let last = from;
     let fruitless = 0;
@@ -170,13 +170,13 @@ export class Builds {
       const response = await transport.ask({ method: 'GET', path, headers, signal, retries });
       fruitless++;
       let fault: unknown = new InternalError(
-        'The server ends the stream each time.',
+        'The server ends the stream again and again.',
         {},
         answeredBy(response),
       );
       try {
         const body = response.body ?? new ReadableStream<Uint8Array>({ start: (to) => to.close() });
-        for await (const frame of serverSentEvents(restless(body, transport.silenceMs))) {
+        for await (const frame of serverSentEvents(withIdleTimeout(body, transport.silenceMs))) {
           fruitless = 0;
           if (frame.event === 'error') {
             throw errorInside(answeredBy(response).requestId, { error: JSON.parse(frame.data) });
@@ -196,7 +196,7 @@ export class Builds {
 }
 
 /** Frames of a stream have no status of their own. */
-const NOWHERE = { status: 200, requestId: null };
+const STREAM_FRAME = { status: 200, requestId: null };
 
 function at(id: JobId, verb: string): string {
   return `/api/generation/${encodeURIComponent(id)}/${verb}`;

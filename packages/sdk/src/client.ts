@@ -43,10 +43,18 @@ import { Sandboxes } from './sandboxes.ts';
 import { Sessions } from './sessions.ts';
 import { Templates } from './templates.ts';
 import { Transport, type TransportOptions } from './transport.ts';
-import { momentOf, type UsageOptions } from './usage.ts';
 
 export interface EventPageOptions extends PageOptions {
   readonly sandboxId?: SandboxId | undefined;
+}
+
+export interface UsageOptions extends ReadOptions {
+  /** The organisation, for operator keys; default: the caller's own. */
+  readonly orgId?: string | undefined;
+  /** Milliseconds since 1970, a date, or ISO 8601; default: the beginning of the month. */
+  readonly from?: number | string | Date | undefined;
+  /** Default: now. */
+  readonly to?: number | string | Date | undefined;
 }
 
 const awakePage = pageSchema(awakeSandboxSchema);
@@ -64,77 +72,81 @@ export class Torpor {
   readonly templates: Templates;
   readonly keys: Keys;
   readonly orgs: Orgs;
-  private readonly calls: JsonCalls;
+  readonly #calls: JsonCalls;
 
   constructor(options: TransportOptions = {}) {
-    this.calls = new JsonCalls(new Transport(options));
-    this.sandboxes = new Sandboxes(this.calls);
-    this.builds = new Builds(this.calls);
-    this.sessions = new Sessions(this.calls);
-    this.checkpoints = new Checkpoints(this.calls);
-    this.operations = new Operations(this.calls);
-    this.jobs = new Jobs(this.calls);
-    this.templates = new Templates(this.calls);
-    this.keys = new Keys(this.calls);
-    this.orgs = new Orgs(this.calls);
+    this.#calls = new JsonCalls(new Transport(options));
+    this.sandboxes = new Sandboxes(this.#calls);
+    this.builds = new Builds(this.#calls);
+    this.sessions = new Sessions(this.#calls);
+    this.checkpoints = new Checkpoints(this.#calls);
+    this.operations = new Operations(this.#calls);
+    this.jobs = new Jobs(this.#calls);
+    this.templates = new Templates(this.#calls);
+    this.keys = new Keys(this.#calls);
+    this.orgs = new Orgs(this.#calls);
   }
 
-  /** Where the server is. */
+  /** The address of the server. */
   get url(): string {
-    return this.calls.transport.url;
+    return this.#calls.transport.url;
   }
 
   /** Needs no key. */
   health(options: ReadOptions = {}): Promise<Health> {
-    return this.calls.get('/health', healthSchema, options);
+    return this.#calls.get('/health', healthSchema, options);
   }
 
   async runtimes(options: ReadOptions = {}): Promise<readonly RuntimeView[]> {
-    return (await this.calls.get('/v1/runtimes', runtimePage, options)).items;
+    return (await this.#calls.get('/v1/runtimes', runtimePage, options)).items;
   }
 
-  /** Sandboxes of all organisations that run or are about to. For operator keys. */
+  /** Sandboxes of all organisations that run or are starting. For operator keys. */
   awake(options: ReadOptions = {}): AsyncGenerator<AwakeSandbox> {
     return everyItem((cursor) =>
-      this.calls.get('/v1/admin/awake', awakePage, { query: { cursor }, ...options }),
+      this.#calls.get('/v1/admin/awake', awakePage, { query: { cursor }, ...options }),
     );
   }
 
   /** Pauses a sandbox of any organisation, before a server is taken down. For operator keys. */
   putToSleep(id: SandboxId, options: MutationOptions = {}): Promise<PutToSleepReply> {
-    return this.calls.post(`/v1/admin/sandboxes/${id}/pause`, putToSleepReplySchema, {}, options);
+    return this.#calls.post(`/v1/admin/sandboxes/${id}/pause`, putToSleepReplySchema, {}, options);
   }
 
-  /** Room on the disk of the checkpoints, and how it changed. For operator keys. */
+  /** Free space on the disk of the checkpoints, and its history. For operator keys. */
   disk(options: ReadOptions = {}): Promise<DiskView> {
-    return this.calls.get('/v1/admin/disk', diskViewSchema, options);
+    return this.#calls.get('/v1/admin/disk', diskViewSchema, options);
   }
 
-  /** What the server runs with, and where each value came from. For service keys. */
+  /** The settings of the server, and the source of each value. For service keys. */
   async settings(options: ReadOptions = {}): Promise<readonly SettingView[]> {
-    return (await this.calls.get('/v1/admin/settings', settingPage, options)).items;
+    return (await this.#calls.get('/v1/admin/settings', settingPage, options)).items;
   }
 
-  /** Every event of the organisation after `after`, then every new one as it happens. */
+  /** Every event of the organisation after `after`, then every new event as it happens. */
   events(options: FollowOptions = {}): AsyncGenerator<EventView, void> {
-    return followEvents(this.calls.transport, '/v1/events', ({ position }) => position, options);
+    return followEvents(this.#calls.transport, '/v1/events', ({ position }) => position, options);
   }
 
-  /** The ledger as it is now, oldest first. */
+  /** One page of the ledger, oldest first. */
   eventPage({ sandboxId, limit, cursor, ...options }: EventPageOptions = {}): Promise<Page<EventView>> {
     const path =
       sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
-    return this.calls.get(path, eventPage, { query: { limit, cursor }, ...options });
+    return this.#calls.get(path, eventPage, { query: { limit, cursor }, ...options });
   }
 
-  /** What the organisation used, without `from` and `to` in this month so far. */
+  /** The usage of the organisation; without `from` and `to` in this month so far. */
   usage({ orgId, from, to, ...options }: UsageOptions = {}): Promise<UsageView> {
     const query = { orgId, from: momentOf(from), to: momentOf(to) };
-    return this.calls.get('/v1/usage', usageViewSchema, { query, ...options });
+    return this.#calls.get('/v1/usage', usageViewSchema, { query, ...options });
   }
 
-  /** Makes what is so and what is written agree, and says what it found. */
+  /** Reconciles the database with what exists, and reports what it found. */
   fsck(options: MutationOptions = {}): Promise<FsckReport> {
-    return this.calls.post('/v1/admin/fsck', fsckReportSchema, {}, options);
+    return this.#calls.post('/v1/admin/fsck', fsckReportSchema, {}, options);
   }
+}
+
+function momentOf(moment: number | string | Date | undefined): number | string | undefined {
+  return moment instanceof Date ? moment.getTime() : moment;
 }

@@ -1,5 +1,5 @@
 /**
- * What a caller catches: one class per code of the closed set, so that `instanceof` tells failures apart.
+ * The errors that callers catch: one class per error code, so that `instanceof` distinguishes them.
  *
  * ```ts
  * try {
@@ -12,32 +12,32 @@
  */
 import { type ErrorCode, type ErrorDetails, factsOf, isErrorCode, TorporError } from '@torpor/protocol';
 
-/** What only the wire knows of a failure. */
+/** The facts about a failure that come from the HTTP response, not from the error itself. */
 export interface Answered {
   readonly status: number;
   readonly requestId: string | null;
-  /** As the server said; it may know more about this case than the code does. */
+  /** The server's own judgement of this case, which takes precedence over the code's. */
   readonly retryable?: boolean | undefined;
 }
 
 /** A failure that the server answered with. */
 export abstract class ApiError extends TorporError {
   readonly status: number;
-  /** Finds the request in the server's logs. */
+  /** Identifies the request in the server's logs. */
   readonly requestId: string | null;
   readonly sandboxId: string | undefined;
   readonly operationId: string | undefined;
   readonly checkpointId: string | undefined;
   readonly retryAfterMs: number | undefined;
   readonly details: Readonly<Record<string, unknown>> | undefined;
-  private readonly said: boolean | undefined;
+  readonly #retryable: boolean | undefined;
 
   constructor(code: ErrorCode, message: string, extra: ErrorDetails, answered: Answered) {
     super(code, message, extra);
     Object.defineProperty(this, 'name', { value: className(code), configurable: true });
     this.status = answered.status;
     this.requestId = answered.requestId;
-    this.said = answered.retryable;
+    this.#retryable = answered.retryable;
     this.sandboxId = extra.sandboxId;
     this.operationId = extra.operationId;
     this.checkpointId = extra.checkpointId;
@@ -46,11 +46,11 @@ export abstract class ApiError extends TorporError {
   }
 
   override get retryable(): boolean {
-    return this.said ?? super.retryable;
+    return this.#retryable ?? super.retryable;
   }
 }
 
-/** `checkpoint_missing` is `CheckpointMissingError`, also where class names were minified. */
+/** `checkpoint_missing` becomes `CheckpointMissingError`, also when class names are minified. */
 function className(code: ErrorCode): string {
   return `${code.replaceAll(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())}Error`;
 }
@@ -128,7 +128,7 @@ export const ERROR_CLASSES: { readonly [C in ErrorCode]: CodedClass<C> } = {
   internal: InternalError,
 };
 
-/** What a status means when the answer is not one of ours: a proxy between, or another program. */
+/** The codes for responses that are not Torpor's, for example a proxy's. */
 const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
   [400, 'invalid_request'],
   [401, 'unauthenticated'],
@@ -146,11 +146,15 @@ const BY_STATUS: ReadonlyMap<number, ErrorCode> = new Map([
   [507, 'storage_full'],
 ]);
 
-/** The error in an answer, whoever wrote it. `body` is the parsed JSON, or undefined when it was none. */
+/** The error of a response, also one that is not Torpor's. `body` is the parsed JSON, or undefined if it was not JSON. */
 export function errorOfAnswer(status: number, requestId: string | null, body: unknown): ApiError {
-  const said = isRecord(body) ? (isRecord(body['error']) ? body['error'] : saidOfBuild(status, body)) : {};
+  const said = isRecord(body)
+    ? isRecord(body['error'])
+      ? body['error']
+      : buildErrorFields(status, body)
+    : {};
   const known = typeof said['code'] === 'string' && isErrorCode(said['code']) ? said['code'] : undefined;
-  // A code of a newer server keeps its meaning as far as its status tells.
+  // The unknown code of a newer server is mapped by its status.
   const code = known ?? BY_STATUS.get(status) ?? 'internal';
   const message = typeof said['message'] === 'string' ? said['message'] : `The server answered ${status}.`;
   return new ERROR_CLASSES[code](message, extraOf(said), {
@@ -160,8 +164,8 @@ export function errorOfAnswer(status: number, requestId: string | null, body: un
   });
 }
 
-/** The builds' face has a form of its own: `{detail, debug_id}`. */
-function saidOfBuild(
+/** The builds API has its own error format: `{detail, debug_id}`. */
+function buildErrorFields(
   status: number,
   { detail, debug_id }: Readonly<Record<string, unknown>>,
 ): Record<string, unknown> {
@@ -174,10 +178,8 @@ function saidOfBuild(
     message,
     details,
     ...defined({ checkpointId: checkpoint_id, retryable }),
-    // This face has no fields that say what is wrong with a request; its words do.
-    ...([400, 422].includes(status)
-      ? { hint: 'docs/builds.md has what each call of the builds takes.' }
-      : {}),
+    // The builds API names no invalid fields; the message describes the fault.
+    ...([400, 422].includes(status) ? { hint: 'docs/builds.md describes the parameters of each call.' } : {}),
     ...(error_type === 'sandbox_expired' ? { code: 'expired' } : {}),
     ...defined({ hint: BUILD_HINTS.get(error_type) }),
   };
@@ -194,7 +196,7 @@ function defined(fields: Readonly<Record<string, unknown>>): Record<string, unkn
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
-/** An error that came inside a good answer, with the status it would have had as an answer of its own. */
+/** An error inside a successful response (a stream, a list), with the status it would have as a response of its own. */
 export function errorInside(requestId: string | null, body: unknown): ApiError {
   const { code } = errorOfAnswer(0, null, body);
   return errorOfAnswer(factsOf(code).http, requestId, body);

@@ -1,11 +1,11 @@
 /**
- * The ledger as it grows. A broken connection is taken up after the last event that arrived, so a reader
- * sees every event once, in order, for as long as the server can be found.
+ * Follows the ledger. After a broken connection the stream is resumed behind the last event that arrived, so that a
+ * reader sees every event once and in order, as long as the server can be reached.
  */
 import { type EventView, eventViewSchema } from '@torpor/protocol';
 import { errorOfAnswer, InternalError } from './errors.ts';
+import { withIdleTimeout } from './idle-timeout.ts';
 import type { ReadOptions } from './json-calls.ts';
-import { restless } from './restless.ts';
 import { backoffMs, budgetOf } from './retry.ts';
 import { serverSentEvents } from './server-sent-events.ts';
 import type { Transport } from './transport.ts';
@@ -13,11 +13,11 @@ import { isTransportFault } from './transport-fault.ts';
 import { answeredBy, checked } from './validate.ts';
 
 export interface FollowOptions extends ReadOptions {
-  /** The last event the reader has; 0 is before the first. */
+  /** The number of the last event that the reader has; 0 is before the first. */
   readonly after?: number | undefined;
 }
 
-/** `numberOf` is what the stream counts by: `seq` for one sandbox, `position` for all. */
+/** `numberOf` is the field that the stream counts by: `seq` for one sandbox, `position` for all. */
 export async function* followEvents(
   transport: Transport,
   path: string,
@@ -26,7 +26,7 @@ export async function* followEvents(
 ): AsyncGenerator<EventView, void> {
   const retries = budgetOf(options.retries, transport.retries);
   let last = after;
-  /** Connections in a row on which not even a sign of life arrived. */
+  /** Connections in a row without any byte, not even a heartbeat. */
   let fruitless = 0;
   for (;;) {
     const response = await transport.ask({
@@ -37,7 +37,11 @@ export async function* followEvents(
       retries,
     });
     fruitless++;
-    let fault: unknown = new InternalError('The server ends the stream each time.', {}, answeredBy(response));
+    let fault: unknown = new InternalError(
+      'The server ends the stream again and again.',
+      {},
+      answeredBy(response),
+    );
     try {
       for await (const event of eventsIn(response, transport.silenceMs, () => (fruitless = 0))) {
         const number = numberOf(event);
@@ -61,7 +65,7 @@ async function* eventsIn(
 ): AsyncGenerator<EventView> {
   if (response.body === null) return;
   const about = answeredBy(response);
-  for await (const { event, data } of serverSentEvents(restless(response.body, silenceMs), onBytes)) {
+  for await (const { event, data } of serverSentEvents(withIdleTimeout(response.body, silenceMs), onBytes)) {
     if (event === 'error') throw errorOfAnswer(about.status, about.requestId, { error: JSON.parse(data) });
     yield checked(data, eventViewSchema, about);
   }

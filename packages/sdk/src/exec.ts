@@ -1,4 +1,4 @@
-/** Running a command: the answer in one piece, or its output as it comes. */
+/** Runs a command: with one reply at its end, or with its output as a stream. */
 import {
   type BackgroundReply,
   backgroundReplySchema,
@@ -12,12 +12,12 @@ import {
 import { errorInside, InternalError } from './errors.ts';
 import type { CallOptions, JsonCalls } from './json-calls.ts';
 import { serverSentEvents } from './server-sent-events.ts';
-import { answeredBy } from './validate.ts';
+import { answeredBy, checked, type Schema } from './validate.ts';
 
-/** What to run: the command alone, or with its directory, environment and the rest. */
+/** The command alone, or with its directory, environment and other options. */
 export type Command = string | Omit<ExecRequest, 'background'>;
 
-/** What a streamed command says, in this order: start, output, end. A failure is thrown instead. */
+/** The events of a streamed command, in this order: start, output, end. A failure is thrown instead. */
 export type ExecEvent = {
   [N in Exclude<ExecEventName, 'error'>]: { readonly type: N } & ExecEventData<N>;
 }[Exclude<ExecEventName, 'error'>];
@@ -41,7 +41,7 @@ export async function execInBackground(
   return calls.post(path, backgroundReplySchema, request, options);
 }
 
-/** Leaving the loop early lets go of the stream, and with it of the command. */
+/** Leaving the loop early closes the stream and ends the command. */
 export async function* execStream(
   { transport }: JsonCalls,
   path: string,
@@ -60,7 +60,8 @@ export async function* execStream(
   for await (const { event, data } of serverSentEvents(response.body)) {
     if (!isExecEvent(event)) continue;
     if (event === 'error') throw errorInside(about.requestId, { error: JSON.parse(data) });
-    yield { type: event, ...JSON.parse(data) } as ExecEvent;
+    const schema: Schema<object> = EXEC_EVENT_DATA[event];
+    yield { type: event, ...checked(data, schema, about) } as ExecEvent;
     if (event === 'end') return;
   }
   throw new InternalError('The stream ended before the command did.', {}, about);

@@ -1,4 +1,4 @@
-/** Files of one sandbox: bytes in and out, and directories. */
+/** The files and directories of one sandbox. */
 import {
   type DirectoryListing,
   directoryListingSchema,
@@ -11,14 +11,14 @@ import type { Call } from './transport.ts';
 import { validated } from './validate.ts';
 
 export interface FileChangeOptions extends CallOptions {
-  /** As whom; the sandbox's own user unless another is named. */
+  /** The user who reads or writes; default: the sandbox's own user. */
   readonly user?: string | undefined;
 }
 
 export interface FileOptions extends FileChangeOptions, ReadOptions {}
 
 /**
- * Paths are absolute, or relative to the sandbox's home. A sandbox that sleeps wakes first.
+ * Paths are absolute, or relative to the sandbox's home. Each call wakes a sandbox that sleeps.
  *
  * ```ts
  * await sandbox.files.write('app/config.json', JSON.stringify(config));
@@ -26,17 +26,17 @@ export interface FileOptions extends FileChangeOptions, ReadOptions {}
  * ```
  */
 export class Files {
-  private readonly calls: JsonCalls;
-  private readonly id: SandboxId;
+  readonly #calls: JsonCalls;
+  readonly #id: SandboxId;
 
   constructor(calls: JsonCalls, id: SandboxId) {
-    this.calls = calls;
-    this.id = id;
+    this.#calls = calls;
+    this.#id = id;
   }
 
   /** The whole file. */
   async read(path: string, options: FileOptions = {}): Promise<Uint8Array> {
-    const response = await this.ask('GET', path, options, { whole: true });
+    const response = await this.#ask('GET', path, options, { whole: true });
     return new Uint8Array(await response.arrayBuffer());
   }
 
@@ -44,40 +44,40 @@ export class Files {
     return new TextDecoder().decode(await this.read(path, options));
   }
 
-  /** The file as it arrives, for what is too large to hold. A break in the middle is thrown, not mended. */
+  /** The file as a stream, for files too large for memory. A broken connection is thrown, not resumed. */
   async stream(path: string, options: FileOptions = {}): Promise<ReadableStream<Uint8Array>> {
-    const response = await this.ask('GET', path, options);
+    const response = await this.#ask('GET', path, options);
     return response.body ?? new Blob([]).stream();
   }
 
   async list(path: string, options: FileOptions = {}): Promise<DirectoryListing> {
-    return validated(await this.ask('GET', path, options, { whole: true }), directoryListingSchema);
+    return validated(await this.#ask('GET', path, options, { whole: true }), directoryListingSchema);
   }
 
-  /** Makes the directories on the way. Sent once. */
+  /** Creates missing parent directories. Sent once. */
   async write(
     path: string,
     contents: NonNullable<Call['body']>,
     options: FileChangeOptions = {},
   ): Promise<WrittenFile> {
     const headers = { 'content-type': 'application/octet-stream' };
-    const response = await this.ask('PUT', path, options, { body: contents, headers });
+    const response = await this.#ask('PUT', path, options, { body: contents, headers });
     return validated(response, writtenFileSchema);
   }
 
   async remove(path: string, options: FileChangeOptions = {}): Promise<void> {
-    await this.ask('DELETE', path, options);
+    await this.#ask('DELETE', path, options);
   }
 
-  private ask(
+  #ask(
     method: string,
     path: string,
     { user, signal, retries }: FileOptions,
     rest: Partial<Call> = {},
   ): Promise<Response> {
-    return this.calls.transport.ask({
+    return this.#calls.transport.ask({
       method,
-      path: `/v1/sandboxes/${encodeURIComponent(this.id)}/files`,
+      path: `/v1/sandboxes/${encodeURIComponent(this.#id)}/files`,
       query: { path, user },
       signal,
       retries,

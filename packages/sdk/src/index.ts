@@ -91,4 +91,3 @@ export type { ArchiveTemplateRequest } from './templates.ts';
 export { DEFAULT_URL, gatewayErrorOf, type TransportOptions } from './transport.ts';
 export { isTransportFault } from './transport-fault.ts';
 export type { TurnEvent } from './turn-stream.ts';
-export type { UsageOptions } from './usage.ts';

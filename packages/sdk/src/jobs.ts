@@ -1,4 +1,4 @@
-/** Tracked jobs: the services of sandboxes and the processes started in their background. */
+/** Tracked jobs: the services and background processes of sandboxes. */
 import {
   type AnyJobView,
   anyJobSchema,
@@ -18,22 +18,22 @@ export interface JobFilter extends PageOptions {
 }
 
 export interface EndJobOptions extends MutationOptions {
-  /** How long the process has after SIGTERM before it is killed; 0 kills it at once. */
+  /** The time between SIGTERM and SIGKILL; 0 kills the process at once. */
   readonly graceSeconds?: number | undefined;
 }
 
 const jobPage = pageSchema(trackedJobSchema);
 
 export class Jobs {
-  private readonly calls: JsonCalls;
+  readonly #calls: JsonCalls;
 
   constructor(calls: JsonCalls) {
-    this.calls = calls;
+    this.#calls = calls;
   }
 
   /** A service, a background process, or a build: `kind` says which. */
   get(id: JobId, options: ReadOptions = {}): Promise<AnyJobView> {
-    return this.calls.get(pathOf(id), anyJobSchema, options);
+    return this.#calls.get(pathOf(id), anyJobSchema, options);
   }
 
   page(
@@ -41,7 +41,7 @@ export class Jobs {
     { state, limit, cursor, ...options }: JobFilter = {},
   ): Promise<Page<TrackedJobView>> {
     const states = typeof state === 'string' ? state : state?.join(',');
-    return this.calls.get(`/v1/sandboxes/${encodeURIComponent(sandboxId)}/jobs`, jobPage, {
+    return this.#calls.get(`/v1/sandboxes/${encodeURIComponent(sandboxId)}/jobs`, jobPage, {
       query: { state: states, limit, cursor },
       ...options,
     });
@@ -52,33 +52,33 @@ export class Jobs {
     return everyItem((cursor = filter.cursor) => this.page(sandboxId, { ...filter, cursor }));
   }
 
-  /** Wakes a sandbox that sleeps, unless its `autoResume` is off. One that has ended is answered as it is. */
+  /** Wakes a sandbox that sleeps, unless its `autoResume` is off. A job that has ended is returned unchanged. */
   async end(id: JobId, { graceSeconds, ...options }: EndJobOptions = {}): Promise<TrackedJobView> {
     const query = { graceSeconds };
-    return validated(await this.calls.delete(pathOf(id), { query, ...options }), trackedJobSchema);
+    return validated(await this.#calls.delete(pathOf(id), { query, ...options }), trackedJobSchema);
   }
 }
 
 /** The jobs of one sandbox. */
 export class SandboxJobs {
-  private readonly jobs: Jobs;
-  private readonly sandboxId: SandboxId;
+  readonly #jobs: Jobs;
+  readonly #sandboxId: SandboxId;
 
   constructor(jobs: Jobs, sandboxId: SandboxId) {
-    this.jobs = jobs;
-    this.sandboxId = sandboxId;
+    this.#jobs = jobs;
+    this.#sandboxId = sandboxId;
   }
 
   list(filter: JobFilter = {}): AsyncGenerator<TrackedJobView, void> {
-    return this.jobs.list(this.sandboxId, filter);
+    return this.#jobs.list(this.#sandboxId, filter);
   }
 
   get(id: JobId, options: ReadOptions = {}): Promise<AnyJobView> {
-    return this.jobs.get(id, options);
+    return this.#jobs.get(id, options);
   }
 
   end(id: JobId, options: EndJobOptions = {}): Promise<TrackedJobView> {
-    return this.jobs.end(id, options);
+    return this.#jobs.end(id, options);
   }
 }
 

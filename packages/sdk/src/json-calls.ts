@@ -1,20 +1,20 @@
-/** Calls whose answer is JSON of a known form. */
+/** Calls whose response is JSON with a schema. */
 import type { Call, Query, Transport } from './transport.ts';
 import { type Schema, validated } from './validate.ts';
 
 export interface CallOptions {
-  /** Ends the waiting, also between two attempts, with the signal's reason. */
+  /** Aborts the call, also between two attempts, with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
 export interface ReadOptions extends CallOptions {
-  /** How often this read is tried again, instead of the client's own number; 0 for never. */
+  /** How often this read is repeated, instead of the client's own number; 0 for never. */
   readonly retries?: number | undefined;
 }
 
-/** A mutation is sent once. Whether to send it again when its answer was lost is the caller's to decide. */
+/** A mutation is sent once. When its response is lost, the caller decides whether to send it again. */
 export interface MutationOptions extends CallOptions {
-  /** Two requests with one key are one request: the second gets the answer of the first. */
+  /** The server executes two requests with the same key once: the second gets the response of the first. */
   readonly idempotencyKey?: string | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** Operations: what was asked of sandboxes, how far it came and how it ended. */
+/** Operations: the requests that changed sandboxes, with their progress and result. */
 import {
   type OperationId,
   type OperationView,
@@ -16,18 +16,18 @@ export interface OperationFilter extends PageOptions {
 const operationPage = pageSchema(operationViewSchema);
 
 export class Operations {
-  private readonly calls: JsonCalls;
+  readonly #calls: JsonCalls;
 
   constructor(calls: JsonCalls) {
-    this.calls = calls;
+    this.#calls = calls;
   }
 
   get(id: OperationId, options: ReadOptions = {}): Promise<OperationView> {
-    return this.calls.get(`/v1/operations/${encodeURIComponent(id)}`, operationViewSchema, options);
+    return this.#calls.get(`/v1/operations/${encodeURIComponent(id)}`, operationViewSchema, options);
   }
 
   page({ sandboxId, limit, cursor, ...options }: OperationFilter = {}): Promise<Page<OperationView>> {
-    return this.calls.get('/v1/operations', operationPage, {
+    return this.#calls.get('/v1/operations', operationPage, {
       query: { sandboxId, limit, cursor },
       ...options,
     });

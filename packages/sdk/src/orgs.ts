@@ -1,4 +1,4 @@
-/** Organisations. An operator key manages all of them, any other key sees its own. */
+/** Organisations. An operator key manages all of them, any other key sees only its own. */
 import {
   type ChangeOrgRequest,
   type CreateOrgRequest,
@@ -16,14 +16,14 @@ import { validated } from './validate.ts';
 const orgPage = pageSchema(orgViewSchema);
 
 export class Orgs {
-  private readonly calls: JsonCalls;
+  readonly #calls: JsonCalls;
 
   constructor(calls: JsonCalls) {
-    this.calls = calls;
+    this.#calls = calls;
   }
 
   page({ limit, cursor, ...options }: PageOptions = {}): Promise<Page<OrgView>> {
-    return this.calls.get('/v1/orgs', orgPage, { query: { limit, cursor }, ...options });
+    return this.#calls.get('/v1/orgs', orgPage, { query: { limit, cursor }, ...options });
   }
 
   list(options: PageOptions = {}): AsyncGenerator<OrgView, void> {
@@ -31,34 +31,34 @@ export class Orgs {
   }
 
   create(request: CreateOrgRequest, options: MutationOptions = {}): Promise<OrgDetails> {
-    return this.calls.post('/v1/orgs', orgDetailsSchema, request, options);
+    return this.#calls.post('/v1/orgs', orgDetailsSchema, request, options);
   }
 
   get(id: string, options: ReadOptions = {}): Promise<OrgDetails> {
-    return this.calls.get(pathOf(id), orgDetailsSchema, options);
+    return this.#calls.get(pathOf(id), orgDetailsSchema, options);
   }
 
-  /** Quotas that are not named stay; null lifts one. */
+  /** Quotas that are not named stay unchanged; null removes a quota. */
   setQuotas(
     id: string,
     quotas: NonNullable<ChangeOrgRequest['quotas']>,
     options: MutationOptions = {},
   ): Promise<OrgDetails> {
-    return this.calls.patch(pathOf(id), orgDetailsSchema, { quotas }, options);
+    return this.#calls.patch(pathOf(id), orgDetailsSchema, { quotas }, options);
   }
 
-  /** For its sandboxes that do not say themselves; null: for good, "default": as the server is set. */
+  /** For sandboxes without a retention of their own. null: keep for ever; "default": the server's setting. */
   setRetention(
     id: string,
     deletePausedAfterSeconds: Retention,
     options: MutationOptions = {},
   ): Promise<OrgDetails> {
-    return this.calls.patch(pathOf(id), orgDetailsSchema, { deletePausedAfterSeconds }, options);
+    return this.#calls.patch(pathOf(id), orgDetailsSchema, { deletePausedAfterSeconds }, options);
   }
 
-  /** Refused while anything of it is left. */
+  /** Refused while the organisation still owns anything. */
   async delete(id: string, options: MutationOptions = {}): Promise<OrgView> {
-    return validated(await this.calls.delete(pathOf(id), options), orgViewSchema);
+    return validated(await this.#calls.delete(pathOf(id), options), orgViewSchema);
   }
 }
 

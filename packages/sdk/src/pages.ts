@@ -1,9 +1,9 @@
-/** Lists come in pages; most callers want the items. */
+/** Iterates over the items of a paginated list. */
 import type { ReadOptions } from './json-calls.ts';
 
 export interface Page<T> {
   readonly items: readonly T[];
-  /** Where the next page begins; null on the last one. */
+  /** The cursor of the next page; null on the last page. */
   readonly nextCursor: string | null;
 }
 
@@ -12,7 +12,7 @@ export interface PageOptions extends ReadOptions {
   readonly cursor?: string | undefined;
 }
 
-/** Every item of every page, asking for the next page only when it is wanted. */
+/** Every item of every page. The next page is requested only when it is needed. */
 export async function* everyItem<T>(
   page: (cursor: string | undefined) => Promise<Page<T>>,
 ): AsyncGenerator<T, void> {

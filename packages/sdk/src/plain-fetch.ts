@@ -1,26 +1,27 @@
 /**
- * `fetch` with nothing done behind the caller's back. Node's own (undici's) sends a request a second time when it is
- * answered with 421, mutations too, and throws a 407 away. Both are hidden from it here and shown to the caller.
- * Node's WebSocket asks for its connection by the same `fetch`.
+ * `fetch` without hidden retries. Node's `fetch` (undici) repeats a request, also a mutation, after a 421, and drops the
+ * response of a 407. This file hides both statuses from undici and restores them for the caller. Node's WebSocket uses
+ * the same `fetch` for its handshake.
  */
 
-/** As much of undici as is used: what a `fetch` sends its requests by, and what hears their answers. */
+/** The part of undici that this file uses: the dispatcher sends requests, the handler receives responses. */
 interface Dispatcher {
   readonly isMockActive?: boolean;
   dispatch(options: unknown, handler: Handler): boolean;
 }
 
-/** Undici 6 and 7 call the first, undici 8 the second. */
+/** Undici 6 and 7 call `onHeaders`, undici 8 calls `onResponseStart`. */
 interface Handler {
   onHeaders?(status: number, ...rest: unknown[]): unknown;
   onResponseStart?(controller: unknown, status: number, ...rest: unknown[]): unknown;
 }
 
-const ACTED_ON: ReadonlySet<number> = new Set([407, 421]);
-/** A status that means nothing to `fetch`. */
+/** The statuses that undici acts on by itself. */
+const HIDDEN_STATUSES: ReadonlySet<number> = new Set([407, 421]);
+/** A status without a meaning for `fetch`. */
 const STAND_IN = 599;
 
-/** One request on the wire, and its answer as it came. */
+/** Sends the request exactly once, and resolves with the response as the server sent it. */
 export async function plainFetch(
   doFetch: typeof fetch,
   request: Request,
@@ -30,26 +31,29 @@ export async function plainFetch(
   if (dispatcher === undefined) return doFetch(request, init);
   let hidden: number | undefined;
   const hide = (status: number) => {
-    hidden = ACTED_ON.has(status) ? status : undefined;
+    hidden = HIDDEN_STATUSES.has(status) ? status : undefined;
     return hidden === undefined ? status : STAND_IN;
   };
-  const response = await doFetch(request, { ...init, dispatcher: hiding(dispatcher, hide) } as RequestInit);
+  const response = await doFetch(request, {
+    ...init,
+    dispatcher: withHiddenStatuses(dispatcher, hide),
+  } as RequestInit);
   if (hidden === undefined || response.status !== STAND_IN) return response;
   const { statusText, headers } = response;
   return new Response(response.body, { status: hidden, statusText, headers });
 }
 
-/** What to hand Node's own WebSocket as its second argument; any other takes the protocols alone. */
+/** The second argument for Node's own WebSocket. Other implementations take the protocols only. */
 export function plainSocketOptions(protocols: string[]): string[] {
   const dispatcher = globalDispatcher();
   if (dispatcher === undefined) return protocols;
-  const hide = (status: number) => (ACTED_ON.has(status) ? STAND_IN : status);
-  return { protocols, dispatcher: hiding(dispatcher, hide) } as unknown as string[];
+  const hide = (status: number) => (HIDDEN_STATUSES.has(status) ? STAND_IN : status);
+  return { protocols, dispatcher: withHiddenStatuses(dispatcher, hide) } as unknown as string[];
 }
 
 /**
- * The one that `fetch` uses, which a program may have replaced, by a proxy for example. Undefined outside of Node:
- * how a browser treats a 421 cannot be changed from a page.
+ * The dispatcher that `fetch` uses. A program may have replaced it, for example by a proxy. Undefined outside of Node:
+ * a page cannot change how its browser treats a 421.
  */
 function globalDispatcher(): Dispatcher | undefined {
   const { process } = globalThis as { process?: { versions?: { undici?: string } } };
@@ -59,28 +63,28 @@ function globalDispatcher(): Dispatcher | undefined {
   return (globalThis as { [name]?: Dispatcher })[name];
 }
 
-function hiding(inner: Dispatcher, hide: (status: number) => number): Dispatcher {
+function withHiddenStatuses(inner: Dispatcher, hide: (status: number) => number): Dispatcher {
   return {
     get isMockActive() {
       return inner.isMockActive ?? false;
     },
-    dispatch: (options, handler) => inner.dispatch(options, deafened(handler, hide)),
+    dispatch: (options, handler) => inner.dispatch(options, withReplacedStatus(handler, hide)),
   };
 }
 
-/** The same handler, told another status. */
-function deafened(handler: Handler, hide: (status: number) => number): Handler {
+/** The same handler, called with the replaced status. */
+function withReplacedStatus(handler: Handler, hide: (status: number) => number): Handler {
   const { onHeaders, onResponseStart } = handler;
-  const heard: Handler = Object.create(handler);
+  const wrapped: Handler = Object.create(handler);
   if (onHeaders !== undefined) {
-    heard.onHeaders = function (this: Handler, status, ...rest) {
+    wrapped.onHeaders = function (this: Handler, status, ...rest) {
       return onHeaders.call(this, hide(status), ...rest);
     };
   }
   if (onResponseStart !== undefined) {
-    heard.onResponseStart = function (this: Handler, controller, status, ...rest) {
+    wrapped.onResponseStart = function (this: Handler, controller, status, ...rest) {
       return onResponseStart.call(this, controller, hide(status), ...rest);
     };
   }
-  return heard;
+  return wrapped;
 }

@@ -1,19 +1,19 @@
-/** A request to a server inside a sandbox, by its port. It wakes the sandbox if it sleeps. */
+/** Sends a request to a port of a sandbox. The request wakes a sandbox that sleeps. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { ReadOptions } from './json-calls.ts';
 import type { Transport } from './transport.ts';
 
-/** As for `fetch`. Redirects are answers too, and the key for Torpor is never among what the app sees. */
+/** As for `fetch`, but redirects are not followed. The app never sees the key for Torpor. */
 export interface PortRequest extends ReadOptions {
   readonly method?: string | undefined;
   readonly headers?: RequestInit['headers'] | undefined;
   readonly body?: RequestInit['body'] | undefined;
 }
 
-/** A short answer of known length is part of the attempt; a long or endless one is passed on as it comes. */
+/** A short response of known length is part of the attempt; a longer one is passed on as it comes. */
 const SHORT_BYTES = 1024 * 1024;
 
-/** The answer as it is, whatever its status: what an error means is the app's to say. */
+/** Resolves with the app's response, whatever its status. */
 export async function fetchPort(
   transport: Transport,
   id: SandboxId,
@@ -21,10 +21,10 @@ export async function fetchPort(
   path: string,
   { method = 'GET', ...rest }: PortRequest,
 ): Promise<Response> {
-  const door = `/v1/sandboxes/${encodeURIComponent(id)}/ports/${port}`;
-  const rooted = `${door}${path.startsWith('/') ? path : `/${path}`}`;
-  // Dots in a path lead upwards, and above the port is the API itself, which would take the key.
-  if (!transport.address(rooted).href.startsWith(`${transport.address(door).href}/`)) {
+  const base = `/v1/sandboxes/${encodeURIComponent(id)}/ports/${port}`;
+  const rooted = `${base}${path.startsWith('/') ? path : `/${path}`}`;
+  // A path with `..` could reach the API itself, which would accept the key.
+  if (!transport.address(rooted).href.startsWith(`${transport.address(base).href}/`)) {
     throw new TorporError('invalid_request', `The path "${path}" leads out of port ${port}.`, {
       sandboxId: id,
     });
@@ -32,7 +32,7 @@ export async function fetchPort(
   return transport.send({
     method,
     path: rooted,
-    // `Authorization` is for the app.
+    // `Authorization` belongs to the app.
     keyHeader: 'x-api-key',
     whole: isShort,
     ...rest,

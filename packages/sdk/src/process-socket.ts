@@ -1,6 +1,6 @@
 /**
- * A process of a sandbox at the other end of a WebSocket: a terminal, or a command whose stdin is a
- * stream. Iterating gives what it says; leaving the loop, or `close`, ends the process.
+ * A process in a sandbox, connected by a WebSocket: a terminal, or a command whose stdin is a stream. Iterating gives its
+ * output; leaving the loop, or `close`, ends the process.
  */
 import {
   type ExecSocketRequest,
@@ -21,14 +21,14 @@ import { checked } from './validate.ts';
 import type { StandardSocket } from './web-socket.ts';
 
 export interface SocketOptions {
-  /** Gives up the connection, and with it what runs at the other end. */
+  /** Closes the connection and ends the process. */
   readonly signal?: AbortSignal | undefined;
 }
 
 export interface TerminalOptions extends SocketOptions {
   readonly cols?: number | undefined;
   readonly rows?: number | undefined;
-  /** Absent: a login shell. */
+  /** Default: a login shell. */
   readonly command?: string | undefined;
   readonly cwd?: string | undefined;
   readonly user?: string | undefined;
@@ -44,14 +44,14 @@ export type ProcessEvent =
       readonly durationMs: number;
     };
 
-/** Output that may be on its way before it is read here. */
+/** How much unread output the server may send ahead. */
 const WINDOW_BYTES = 1024 * 1024;
 const CONFIRM_EVERY_BYTES = 64 * 1024;
-/** Input that may wait in this process before its writer has to. */
-const MAX_WAITING_BYTES = 1024 * 1024;
-const LOOK_AGAIN_MS = 5;
-const NORMAL = 1000;
-/** Of the standard; where there is no global WebSocket there is no constant of it either. */
+/** How much unsent input may be buffered here before `write` waits. */
+const MAX_BUFFERED_BYTES = 1024 * 1024;
+const BUFFER_POLL_MS = 5;
+const NORMAL_CLOSURE = 1000;
+/** `WebSocket.OPEN`; there may be no global WebSocket to take it from. */
 const OPEN = 1;
 
 export async function openTerminal(
@@ -97,7 +97,7 @@ async function connect(
   await new Promise<void>((resolve, reject) => {
     socket.addEventListener('open', () => resolve(), { once: true });
     socket.addEventListener('close', () => reject(), { once: true });
-    // Node 22 tells of a refused handshake by this alone.
+    // Node 22 reports a refused handshake only by this event.
     socket.addEventListener('error', () => reject(), { once: true });
   }).catch(() => {
     signal?.throwIfAborted();
@@ -108,8 +108,8 @@ async function connect(
 
 function open({ webSocket: Socket }: Transport, url: URL, protocols: string[]): StandardSocket {
   if (Socket === undefined) {
-    throw new TorporError('capability_unsupported', 'There is no WebSocket here.', {
-      hint: 'Browsers and Node 22 have one; elsewhere give the client one in its option "webSocket".',
+    throw new TorporError('capability_unsupported', 'This environment has no WebSocket.', {
+      hint: 'Browsers and Node 22 have one. Elsewhere pass a class in the client\'s option "webSocket".',
     });
   }
   const socket = new Socket(url, Socket === globalThis.WebSocket ? plainSocketOptions(protocols) : protocols);
@@ -117,7 +117,7 @@ function open({ webSocket: Socket }: Transport, url: URL, protocols: string[]): 
   return socket;
 }
 
-/** A WebSocket does not say why it was refused; the same request without the upgrade does. */
+/** Throws why the WebSocket was refused. The WebSocket API hides the reason; the same request as a GET has it. */
 async function explain(
   transport: Transport,
   path: string,
@@ -130,10 +130,10 @@ async function explain(
     const onlySockets = thrown instanceof InvalidRequestError && thrown.details?.['upgrade'] === 'websocket';
     if (!onlySockets) throw thrown;
   }
-  throw new TorporError('unreachable', 'The connection to the sandbox could not be made.');
+  throw new TorporError('unreachable', 'The connection to the sandbox could not be opened.');
 }
 
-/** What iterating ends with when it does not end well. */
+/** The error that ends the iteration. */
 class Failure {
   readonly thrown: unknown;
 
@@ -143,13 +143,13 @@ class Failure {
 }
 
 export class ProcessSocket implements AsyncIterable<ProcessEvent> {
-  private readonly socket: StandardSocket;
-  private readonly form: Form;
-  private readonly sleep: (ms: number) => Promise<void>;
-  private readonly arrived: (ProcessEvent | Failure)[] = [];
-  private wake: () => void = () => {};
-  private ended = false;
-  private unconfirmed = 0;
+  readonly #socket: StandardSocket;
+  readonly #form: Form;
+  readonly #sleep: (ms: number) => Promise<void>;
+  readonly #arrived: (ProcessEvent | Failure)[] = [];
+  #wake: () => void = () => {};
+  #ended = false;
+  #unconfirmed = 0;
 
   constructor(
     socket: StandardSocket,
@@ -157,29 +157,29 @@ export class ProcessSocket implements AsyncIterable<ProcessEvent> {
     sleep: (ms: number) => Promise<void>,
     signal: AbortSignal | undefined,
   ) {
-    this.socket = socket;
-    this.form = form;
-    this.sleep = sleep;
+    this.#socket = socket;
+    this.#form = form;
+    this.#sleep = sleep;
     const giveUp = () => {
-      this.push(new Failure(signal?.reason));
-      socket.close(NORMAL);
+      this.#push(new Failure(signal?.reason));
+      socket.close(NORMAL_CLOSURE);
     };
     signal?.addEventListener('abort', giveUp, { once: true });
     socket.addEventListener('message', (event) =>
-      this.accept((event as { data: string | ArrayBuffer }).data),
+      this.#accept((event as { data: string | ArrayBuffer }).data),
     );
     socket.addEventListener('error', () => {});
     socket.addEventListener('close', () => {
       signal?.removeEventListener('abort', giveUp);
-      this.push(new Failure(new TorporError('unreachable', 'The connection to the sandbox broke.')));
+      this.#push(new Failure(new TorporError('unreachable', 'The connection to the sandbox broke.')));
     });
   }
 
-  /** Resolves when there is room for more. */
+  /** Resolves when there is room for more input. */
   async write(bytes: Uint8Array): Promise<void> {
-    if (this.socket.readyState !== OPEN) return;
-    this.socket.send(bytes as unknown as ArrayBuffer);
-    while (this.socket.bufferedAmount > MAX_WAITING_BYTES) await this.sleep(LOOK_AGAIN_MS);
+    if (this.#socket.readyState !== OPEN) return;
+    this.#socket.send(bytes as unknown as ArrayBuffer);
+    while (this.#socket.bufferedAmount > MAX_BUFFERED_BYTES) await this.#sleep(BUFFER_POLL_MS);
   }
 
   closeStdin(): void {
@@ -190,26 +190,26 @@ export class ProcessSocket implements AsyncIterable<ProcessEvent> {
     this.tell({ resize: { cols, rows } });
   }
 
-  /** What runs at the other end is ended with the connection. */
+  /** Closes the connection and ends the process. */
   close(): void {
-    this.ended = true;
-    this.socket.close(NORMAL);
-    this.wake();
+    this.#ended = true;
+    this.#socket.close(NORMAL_CLOSURE);
+    this.#wake();
   }
 
   tell(request: SocketRequest): void {
-    if (this.socket.readyState === OPEN) this.socket.send(JSON.stringify(request));
+    if (this.#socket.readyState === OPEN) this.#socket.send(JSON.stringify(request));
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<ProcessEvent, void> {
     try {
-      while (!this.ended || this.arrived.length > 0) {
-        const next = this.arrived.shift();
+      while (!this.#ended || this.#arrived.length > 0) {
+        const next = this.#arrived.shift();
         if (next instanceof Failure) throw next.thrown;
-        if (next === undefined) await new Promise<void>((resolve) => (this.wake = resolve));
+        if (next === undefined) await new Promise<void>((resolve) => (this.#wake = resolve));
         else {
           yield next;
-          if (next.type === 'output') this.confirm(next.bytes.length);
+          if (next.type === 'output') this.#confirm(next.bytes.length);
           if (next.type === 'exit') return;
         }
       }
@@ -218,29 +218,29 @@ export class ProcessSocket implements AsyncIterable<ProcessEvent> {
     }
   }
 
-  private confirm(bytes: number): void {
-    this.unconfirmed += bytes;
-    if (this.unconfirmed < CONFIRM_EVERY_BYTES) return;
-    this.tell({ received: this.unconfirmed });
-    this.unconfirmed = 0;
+  #confirm(bytes: number): void {
+    this.#unconfirmed += bytes;
+    if (this.#unconfirmed < CONFIRM_EVERY_BYTES) return;
+    this.tell({ received: this.#unconfirmed });
+    this.#unconfirmed = 0;
   }
 
-  private accept(data: string | ArrayBuffer): void {
-    if (typeof data !== 'string') this.push(outputOf(this.form, new Uint8Array(data)));
+  #accept(data: string | ArrayBuffer): void {
+    if (typeof data !== 'string') this.#push(outputOf(this.#form, new Uint8Array(data)));
     else {
       try {
-        this.push(eventOf(checked(data, socketNoticeSchema, { status: 101, requestId: null })));
+        this.#push(eventOf(checked(data, socketNoticeSchema, { status: 101, requestId: null })));
       } catch (thrown) {
-        this.push(new Failure(thrown));
+        this.#push(new Failure(thrown));
       }
     }
   }
 
-  private push(event: ProcessEvent | Failure): void {
-    if (this.ended) return;
-    this.arrived.push(event);
-    this.ended = event instanceof Failure || event.type === 'exit';
-    this.wake();
+  #push(event: ProcessEvent | Failure): void {
+    if (this.#ended) return;
+    this.#arrived.push(event);
+    this.#ended = event instanceof Failure || event.type === 'exit';
+    this.#wake();
   }
 }
 

@@ -1,4 +1,4 @@
-/** Everything one can ask of sandboxes. Each method is one call of the API. */
+/** The calls of the API about sandboxes, one method each. */
 import {
   type BackgroundReply,
   type CheckpointId,
@@ -56,7 +56,7 @@ import { validated } from './validate.ts';
 export interface SandboxFilter extends PageOptions {
   readonly state?: SandboxState | readonly SandboxState[] | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
-  /** Also of sandboxes that have ended, unless `state` says otherwise. */
+  /** Matches sandboxes that have ended too, unless `state` restricts it. */
   readonly name?: string | undefined;
 }
 
@@ -69,35 +69,35 @@ const portPage = pageSchema(portViewSchema);
 const drivePage = pageSchema(driveViewSchema);
 
 export class Sandboxes {
-  private readonly calls: JsonCalls;
+  readonly #calls: JsonCalls;
 
   constructor(calls: JsonCalls) {
-    this.calls = calls;
+    this.#calls = calls;
   }
 
   files(id: SandboxId): Files {
-    return new Files(this.calls, id);
+    return new Files(this.#calls, id);
   }
 
-  /** The one mutation that is sent again, as a read is: under its idempotency key there is one sandbox. */
+  /** The only mutation that is repeated like a read: its idempotency key makes sure that one sandbox is created. */
   create(request: CreateRequest = {}, options: MutationOptions = {}): Promise<SandboxView> {
-    const idempotencyKey = options.idempotencyKey ?? this.calls.transport.newIdempotencyKey();
+    const idempotencyKey = options.idempotencyKey ?? this.#calls.transport.newIdempotencyKey();
     const keyed = { ...options, idempotencyKey, repeatUnderKey: true };
-    return this.calls.post('/v1/sandboxes', sandboxViewSchema, request, keyed);
+    return this.#calls.post('/v1/sandboxes', sandboxViewSchema, request, keyed);
   }
 
   get(id: SandboxId, options: ReadOptions = {}): Promise<SandboxView> {
-    return this.calls.get(pathOf(id), sandboxViewSchema, options);
+    return this.#calls.get(pathOf(id), sandboxViewSchema, options);
   }
 
-  /** Whether its agent answers, in every state and within a few seconds. Never wakes it. */
+  /** Whether the agent answers. Works in every state, within a few seconds, and never wakes the sandbox. */
   health(id: SandboxId, options: ReadOptions = {}): Promise<SandboxHealth> {
-    return this.calls.get(pathOf(id, 'health'), sandboxHealthSchema, options);
+    return this.#calls.get(pathOf(id, 'health'), sandboxHealthSchema, options);
   }
 
-  /** Its filesystems and how full they are. Never wakes it: of one that does not run it is an error. */
+  /** The filesystems and their usage. Never wakes the sandbox: an error when it does not run. */
   async drives(id: SandboxId, options: ReadOptions = {}): Promise<readonly DriveView[]> {
-    return (await this.calls.get(pathOf(id, 'drives'), drivePage, options)).items;
+    return (await this.#calls.get(pathOf(id, 'drives'), drivePage, options)).items;
   }
 
   page(filter: SandboxFilter = {}): Promise<Page<SandboxView>> {
@@ -105,7 +105,7 @@ export class Sandboxes {
     const states = typeof state === 'string' ? state : state?.join(',');
     const wanted = Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]);
     const query = { state: states, name, ...Object.fromEntries(wanted), limit, cursor };
-    return this.calls.get('/v1/sandboxes', sandboxPage, { query, ...options });
+    return this.#calls.get('/v1/sandboxes', sandboxPage, { query, ...options });
   }
 
   list(filter: SandboxFilter = {}): AsyncGenerator<SandboxView, void> {
@@ -113,16 +113,16 @@ export class Sandboxes {
   }
 
   pause(id: SandboxId, request: PauseRequest = {}, options: MutationOptions = {}): Promise<PauseReply> {
-    return this.calls.post(pathOf(id, 'pause'), pauseReplySchema, request, options);
+    return this.#calls.post(pathOf(id, 'pause'), pauseReplySchema, request, options);
   }
 
   resume(id: SandboxId, request: ResumeRequest = {}, options: MutationOptions = {}): Promise<ResumeReply> {
-    return this.calls.post(pathOf(id, 'resume'), resumeReplySchema, request, options);
+    return this.#calls.post(pathOf(id, 'resume'), resumeReplySchema, request, options);
   }
 
-  /** One item per fork; one that failed does not hide the others. */
+  /** One item per fork: a sandbox or an error. */
   fork(id: SandboxId, request: ForkRequest = {}, options: MutationOptions = {}): Promise<ForkReply> {
-    return this.calls.post(pathOf(id, 'fork'), forkReplySchema, request, options);
+    return this.#calls.post(pathOf(id, 'fork'), forkReplySchema, request, options);
   }
 
   snapshot(
@@ -130,101 +130,106 @@ export class Sandboxes {
     request: SnapshotRequest = {},
     options: MutationOptions = {},
   ): Promise<CheckpointView> {
-    return this.calls.post(pathOf(id, 'checkpoints'), checkpointViewSchema, request, options);
+    return this.#calls.post(pathOf(id, 'checkpoints'), checkpointViewSchema, request, options);
   }
 
   checkpoints(id: SandboxId, { limit, cursor, ...options }: PageOptions = {}): Promise<CheckpointPage> {
-    return this.calls.get(pathOf(id, 'checkpoints'), checkpointPageSchema, {
+    return this.#calls.get(pathOf(id, 'checkpoints'), checkpointPageSchema, {
       query: { limit, cursor },
       ...options,
     });
   }
 
   rollback(id: SandboxId, checkpointId: CheckpointId, options: MutationOptions = {}): Promise<ResumeReply> {
-    return this.calls.post(pathOf(id, 'rollback'), resumeReplySchema, { checkpointId }, options);
+    return this.#calls.post(pathOf(id, 'rollback'), resumeReplySchema, { checkpointId }, options);
   }
 
-  /** From now; null takes the limit away. */
+  /** Counted from now; null removes the limit. */
   setTimeout(
     id: SandboxId,
     timeoutSeconds: number | null,
     options: MutationOptions = {},
   ): Promise<SandboxView> {
-    return this.calls.post(pathOf(id, 'timeout'), sandboxViewSchema, { timeoutSeconds }, options);
+    return this.#calls.post(pathOf(id, 'timeout'), sandboxViewSchema, { timeoutSeconds }, options);
   }
 
-  /** How long it is kept while it is paused and nobody uses it; null: for good, "default": as its organisation says. */
+  /** How long the sandbox is kept while paused and unused. null: for ever; "default": the organisation's setting. */
   setRetention(
     id: SandboxId,
     deletePausedAfterSeconds: Retention,
     options: MutationOptions = {},
   ): Promise<SandboxView> {
-    return this.calls.post(pathOf(id, 'retention'), sandboxViewSchema, { deletePausedAfterSeconds }, options);
+    return this.#calls.post(
+      pathOf(id, 'retention'),
+      sandboxViewSchema,
+      { deletePausedAfterSeconds },
+      options,
+    );
   }
 
-  /** What it may reach from now on, in place of what was set before. */
+  /** Replaces the network policy of the sandbox. */
   setNetwork(id: SandboxId, network: Network, options: MutationOptions = {}): Promise<SandboxView> {
-    return this.calls.post(pathOf(id, 'network'), sandboxViewSchema, network, options);
+    return this.#calls.post(pathOf(id, 'network'), sandboxViewSchema, network, options);
   }
 
   async kill(id: SandboxId, options: MutationOptions = {}): Promise<SandboxView> {
-    return validated(await this.calls.delete(pathOf(id), options), sandboxViewSchema);
+    return validated(await this.#calls.delete(pathOf(id), options), sandboxViewSchema);
   }
 
-  /** Runs to its end, and answers in one piece. */
+  /** Runs a command and resolves at its end. */
   exec(id: SandboxId, command: Command, options: CallOptions = {}): Promise<ExecReply> {
-    return exec(this.calls, pathOf(id, 'exec'), command, options);
+    return exec(this.#calls, pathOf(id, 'exec'), command, options);
   }
 
-  /** The same with its output as it comes, as text. */
+  /** Runs a command and streams its output as text. */
   execStream(id: SandboxId, command: Command, options: CallOptions = {}): AsyncGenerator<ExecEvent, void> {
-    return execStream(this.calls, pathOf(id, 'exec'), command, options);
+    return execStream(this.#calls, pathOf(id, 'exec'), command, options);
   }
 
   execInBackground(id: SandboxId, command: Command, options: CallOptions = {}): Promise<BackgroundReply> {
-    return execInBackground(this.calls, pathOf(id, 'exec'), command, options);
+    return execInBackground(this.#calls, pathOf(id, 'exec'), command, options);
   }
 
-  /** A command with a stream for its stdin, and its output byte for byte. */
+  /** Runs a command with a stream as stdin, and its output as bytes. */
   execSocket(id: SandboxId, request: ExecSocketRequest, options: SocketOptions = {}): Promise<ProcessSocket> {
-    return openExec(this.calls.transport, id, request, options);
+    return openExec(this.#calls.transport, id, request, options);
   }
 
   terminal(id: SandboxId, options: TerminalOptions = {}): Promise<ProcessSocket> {
-    return openTerminal(this.calls.transport, id, options);
+    return openTerminal(this.#calls.transport, id, options);
   }
 
   async processes(id: SandboxId, options: ReadOptions = {}): Promise<readonly ProcessView[]> {
-    return (await this.calls.get(pathOf(id, 'processes'), processPage, options)).items;
+    return (await this.#calls.get(pathOf(id, 'processes'), processPage, options)).items;
   }
 
-  /** What a service or a process in the background has said, and with `follow` what it says next. */
+  /** The output of a service or background process so far, and with `follow` also its new output. */
   output(id: SandboxId, process: string, options: OutputOptions = {}): AsyncGenerator<OutputEvent, void> {
-    return readOutput(this.calls, pathOf(id, `processes/${encodeURIComponent(process)}/output`), options);
+    return readOutput(this.#calls, pathOf(id, `processes/${encodeURIComponent(process)}/output`), options);
   }
 
-  /** Those it declares, and those it listens on. */
+  /** The declared ports, and the ports on which programs listen. */
   async ports(id: SandboxId, options: ReadOptions = {}): Promise<readonly PortView[]> {
-    return (await this.calls.get(pathOf(id, 'ports'), portPage, options)).items;
+    return (await this.#calls.get(pathOf(id, 'ports'), portPage, options)).items;
   }
 
-  /** How a browser without a key gets to see a port; of a private preview the link works once. */
+  /** A link with which a browser without a key can open a port. For a private preview it works once. */
   previewLink(
     id: SandboxId,
     request: PreviewLinkRequest,
     options: MutationOptions = {},
   ): Promise<PreviewLink> {
-    return this.calls.post(pathOf(id, 'preview-links'), previewLinkSchema, request, options);
+    return this.#calls.post(pathOf(id, 'preview-links'), previewLinkSchema, request, options);
   }
 
-  /** Every event after `after`, then every new one as it happens. Ends by leaving the loop, or the signal. */
+  /** Every event after `after`, then every new event as it happens. Ends when the loop is left or the signal fires. */
   events(id: SandboxId, options: FollowOptions = {}): AsyncGenerator<EventView, void> {
-    return followEvents(this.calls.transport, pathOf(id, 'events'), ({ seq }) => seq, options);
+    return followEvents(this.#calls.transport, pathOf(id, 'events'), ({ seq }) => seq, options);
   }
 
-  /** A request to a server inside the sandbox; reads are tried again while it wakes. */
+  /** Sends a request to a port of the sandbox; reads are repeated while the sandbox wakes. */
   fetch(id: SandboxId, port: number, path: string, request: PortRequest = {}): Promise<Response> {
-    return fetchPort(this.calls.transport, id, port, path, request);
+    return fetchPort(this.#calls.transport, id, port, path, request);
   }
 }
 

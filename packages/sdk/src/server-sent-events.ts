@@ -1,4 +1,7 @@
-/** Reads a `text/event-stream` as it arrives. */
+/**
+ * Reads a `text/event-stream` as it arrives. Written by hand because the SDK supports Node 20.3, and the maintained
+ * `eventsource-parser` (4.x) needs Node 22.12.
+ */
 
 export interface ServerSentEvent {
   readonly id: string | undefined;
@@ -7,8 +10,8 @@ export interface ServerSentEvent {
 }
 
 /**
- * Every complete event of the stream; half an event at the end is dropped, as the format demands.
- * `onBytes` hears of each arrival, comments included: they are the other side's sign of life.
+ * Every complete event of the stream. An incomplete event at the end is dropped, as the format demands. `onBytes` is
+ * called for each arrival of bytes, comments included: the server sends comments as heartbeats.
  */
 export async function* serverSentEvents(
   body: ReadableStream<Uint8Array>,
@@ -24,7 +27,7 @@ export async function* serverSentEvents(
       if (done) return;
       onBytes();
       rest += decoder.decode(value, { stream: true });
-      // A carriage return at the very end may be the first half of a line's end.
+      // A carriage return at the very end may be the first half of a CRLF.
       const lines = rest.split(/\r\n|\n|\r(?!$)/);
       rest = lines.pop() ?? '';
       for (const line of lines) {

@@ -1,5 +1,6 @@
 /**
- * Templates: what sandboxes are made from. One is a name for a checkpoint, or is made from the archive of a root.
+ * Templates: the named checkpoints that sandboxes are created from. A template is made from a checkpoint, or from the
+ * archive of a root filesystem.
  *
  * ```ts
  * await torpor.templates.create({ name: 'seeded', from: checkpoint.id });
@@ -27,24 +28,24 @@ import { validated } from './validate.ts';
 
 export interface ArchiveTemplateRequest extends TemplateDefinition {
   readonly name: string;
-  /** A tar of the root, plain or packed with gzip or zstd. */
+  /** A tar of the root filesystem, plain or compressed with gzip or zstd. */
   readonly archive: NonNullable<Call['body']>;
   readonly runtime?: string | undefined;
 }
 
 const PATH = '/v1/templates';
-const LOOK_EVERY_MS = 1_000;
+const POLL_EVERY_MS = 1_000;
 const templatePage = pageSchema(templateViewSchema);
 
 export class Templates {
-  private readonly calls: JsonCalls;
+  readonly #calls: JsonCalls;
 
   constructor(calls: JsonCalls) {
-    this.calls = calls;
+    this.#calls = calls;
   }
 
   page({ limit, cursor, ...options }: PageOptions = {}): Promise<Page<TemplateView>> {
-    return this.calls.get(PATH, templatePage, { query: { limit, cursor }, ...options });
+    return this.#calls.get(PATH, templatePage, { query: { limit, cursor }, ...options });
   }
 
   list(options: PageOptions = {}): AsyncGenerator<TemplateView, void> {
@@ -52,46 +53,42 @@ export class Templates {
   }
 
   get(name: string, options: ReadOptions = {}): Promise<TemplateView> {
-    return this.calls.get(pathOf(name), templateViewSchema, options);
+    return this.#calls.get(pathOf(name), templateViewSchema, options);
   }
 
-  /** Resolves when it is ready, however long that takes the server. */
+  /** Resolves when the template is ready, however long that takes. */
   create(
     request: CreateTemplateRequest | ArchiveTemplateRequest,
     options: MutationOptions = {},
   ): Promise<TemplateView> {
-    if ('from' in request) return this.calls.post(PATH, templateViewSchema, request, options);
-    return this.send(request, options).catch((thrown: unknown) => {
+    if ('from' in request) return this.#calls.post(PATH, templateViewSchema, request, options);
+    return this.#send(request, options).catch((thrown: unknown) => {
       if (!(thrown instanceof TimeoutError)) throw thrown;
-      return this.untilReady(request.name, thrown, options);
+      return this.#untilReady(request.name, thrown, options);
     });
   }
 
   async delete(name: string, options: MutationOptions = {}): Promise<void> {
-    await this.calls.delete(pathOf(name), options);
+    await this.#calls.delete(pathOf(name), options);
   }
 
-  private async send(request: ArchiveTemplateRequest, options: MutationOptions): Promise<TemplateView> {
+  async #send(request: ArchiveTemplateRequest, options: MutationOptions): Promise<TemplateView> {
     const { name, archive, runtime, ...definition } = request;
     const query = { name, runtime, definition: JSON.stringify(definition) };
     const headers = { 'content-type': 'application/x-tar' };
     const call = { method: 'POST', path: PATH, query, headers, body: archive, whole: true, ...options };
-    return validated(await this.calls.transport.ask(call), templateViewSchema);
+    return validated(await this.#calls.transport.ask(call), templateViewSchema);
   }
 
-  /** The server has stopped waiting for it, or it was a timeout that ended it: then there is no such template. */
-  private async untilReady(
-    name: string,
-    thrown: TimeoutError,
-    { signal }: ReadOptions,
-  ): Promise<TemplateView> {
+  /** After a timeout the server may still be preparing the template. If the template does not exist, the timeout ended it. */
+  async #untilReady(name: string, thrown: TimeoutError, { signal }: ReadOptions): Promise<TemplateView> {
     for (;;) {
       const template = await this.get(name, { signal }).catch((missing: unknown) => {
         throw missing instanceof NotFoundError ? thrown : missing;
       });
       if (template.state === 'ready') return template;
       if (template.error !== null) throw asAnswered(template.error);
-      await this.calls.transport.pace.sleep(LOOK_EVERY_MS, signal);
+      await this.#calls.transport.pace.sleep(POLL_EVERY_MS, signal);
     }
   }
 }

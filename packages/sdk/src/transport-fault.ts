@@ -1,9 +1,9 @@
 /**
- * Tells a broken connection from everything else that can be thrown, by error code and never by text:
- * the text of an error may quote what a server said.
+ * Distinguishes broken connections from all other errors, by error code and never by message: a message may quote text
+ * from the server.
  */
 
-/** Of Node, and of the HTTP client inside its `fetch`. */
+/** Error codes of Node, and of the HTTP client in its `fetch`. */
 const CODES: ReadonlySet<string> = new Set([
   'ECONNRESET',
   'ECONNREFUSED',
@@ -23,9 +23,10 @@ const CODES: ReadonlySet<string> = new Set([
   'UND_ERR_BODY_TIMEOUT',
 ]);
 
-const DEPTH = 5;
+/** How many causes of an error are examined. */
+const MAX_DEPTH = 5;
 
-/** What an attempt is cut off with when it waits too long for an answer. */
+/** An attempt waited too long for its response. */
 export class AttemptTimeout extends Error {
   override readonly name = 'AttemptTimeout';
   readonly code = 'ETIMEDOUT';
@@ -36,8 +37,8 @@ export class AttemptTimeout extends Error {
 }
 
 /**
- * True for resets, refusals, truncated bodies and timeouts. An error that carries an HTTP status was
- * answered, so it never is one, whatever stands in it or under it (R60).
+ * True for resets, refused connections, truncated bodies and timeouts. False for every error that carries an HTTP status,
+ * whatever its code or cause: the server has answered (R60).
  */
 export function isTransportFault(thrown: unknown): boolean {
   const chain = causes(thrown);
@@ -48,7 +49,7 @@ export function isTransportFault(thrown: unknown): boolean {
 function causes(thrown: unknown): Record<string, unknown>[] {
   const chain: Record<string, unknown>[] = [];
   let next = thrown;
-  while (typeof next === 'object' && next !== null && chain.length < DEPTH) {
+  while (typeof next === 'object' && next !== null && chain.length < MAX_DEPTH) {
     const error = next as Record<string, unknown>;
     chain.push(error);
     next = error['cause'];
@@ -63,7 +64,7 @@ function carriesStatus(error: Record<string, unknown>): boolean {
   );
 }
 
-/** Browsers say no more than this of a connection; Node always gives a cause. */
+/** Browsers throw a bare `TypeError` for a broken connection; Node always gives a cause. */
 function isBrowserNetworkError(thrown: unknown): boolean {
   const inNode = 'process' in globalThis;
   return !inNode && thrown instanceof TypeError && thrown.cause === undefined;

@@ -1,8 +1,8 @@
-/** The answer to a turn as it comes. A broken connection is taken up where it broke off, until the turn has ended. */
-import { type TurnView, turnViewSchema } from '@torpor/protocol';
+/** Follows the output of a turn until the turn has ended. A broken connection is resumed where it broke. */
+import { OUTPUT_EVENT_DATA, type TurnView, turnViewSchema } from '@torpor/protocol';
 import { errorInside, InternalError } from './errors.ts';
+import { withIdleTimeout } from './idle-timeout.ts';
 import type { ReadOptions } from './json-calls.ts';
-import { restless } from './restless.ts';
 import { backoffMs, budgetOf } from './retry.ts';
 import { type ServerSentEvent, serverSentEvents } from './server-sent-events.ts';
 import type { Transport } from './transport.ts';
@@ -11,7 +11,7 @@ import { answeredBy, checked } from './validate.ts';
 
 export type TurnEvent =
   | { readonly type: 'stdout' | 'stderr'; readonly data: string }
-  /** Its state has changed, or what is in its way; the last of these has `endedAt`. */
+  /** The state of the turn, or the reason for its delay, has changed; the last of these events has `endedAt`. */
   | { readonly type: 'turn'; readonly turn: TurnView };
 
 export async function* followTurn(
@@ -21,19 +21,19 @@ export async function* followTurn(
 ): AsyncGenerator<TurnEvent, void> {
   const retries = budgetOf(options.retries, transport.retries);
   let last: string | undefined;
-  /** Connections in a row on which nothing arrived. */
+  /** Connections in a row without any byte. */
   let fruitless = 0;
   for (;;) {
     const headers = { accept: 'text/event-stream', ...(last === undefined ? {} : { 'last-event-id': last }) };
     const response = await transport.ask({ method: 'GET', path, headers, signal, retries });
     const about = answeredBy(response);
     fruitless++;
-    let fault: unknown = new InternalError('The server ends the stream each time.', {}, about);
+    let fault: unknown = new InternalError('The server ends the stream again and again.', {}, about);
     try {
       for await (const { id, event, data } of eventsOf(response, transport, () => (fruitless = 0))) {
         if (event === 'error') throw errorInside(about.requestId, { error: JSON.parse(data) });
         if (event === 'stdout' || event === 'stderr') {
-          yield { type: event, data: (JSON.parse(data) as { data: string }).data };
+          yield { type: event, data: checked(data, OUTPUT_EVENT_DATA[event], about).data };
           last = id ?? last;
         }
         if (event !== 'turn') continue;
@@ -55,5 +55,5 @@ function eventsOf(
   { silenceMs }: Transport,
   onBytes: () => void,
 ): AsyncIterable<ServerSentEvent> | ServerSentEvent[] {
-  return body === null ? [] : serverSentEvents(restless(body, silenceMs), onBytes);
+  return body === null ? [] : serverSentEvents(withIdleTimeout(body, silenceMs), onBytes);
 }

@@ -1,7 +1,7 @@
-/** Checks that an answer is what was asked for, before anybody relies on it (R62). */
+/** Checks every response against its schema before the caller gets it (R62). */
 import { type Answered, InternalError } from './errors.ts';
 
-/** As much of a schema as is needed here. */
+/** The part of a zod schema that this file uses. */
 export interface Schema<T> {
   safeParse(
     value: unknown,
@@ -12,7 +12,7 @@ interface Issue {
   readonly code?: string | undefined;
   readonly path: readonly PropertyKey[];
   readonly message: string;
-  /** Of a union: what each of its forms has against the value. */
+  /** For a union: the issues of each of its variants. */
   readonly errors?: readonly (readonly Issue[])[] | undefined;
 }
 
@@ -25,8 +25,8 @@ export async function validated<T>(response: Response, schema: Schema<T>): Promi
 }
 
 /**
- * JSON as `T`. Fields and words of a newer server are let through, because what is on the wire may grow;
- * a field that is missing or of another kind is not.
+ * Parses JSON as `T`. Additional fields and unknown enum values of a newer server are accepted, because the protocol may
+ * grow. A missing field or a field of another type is an error.
  */
 export function checked<T>(text: string, schema: Schema<T>, about: Answered): T {
   let json: unknown;
@@ -40,22 +40,21 @@ export function checked<T>(text: string, schema: Schema<T>, about: Answered): T 
     );
   }
   const result = schema.safeParse(json);
-  const wrong = result.success ? [] : result.error.issues.filter((issue) => !isNewWord(issue, json));
+  const wrong = result.success ? [] : result.error.issues.filter((issue) => !isUnknownEnumValue(issue, json));
   if (wrong.length === 0) return json as T;
   const fields = wrong.map((issue) => `${issue.path.map(String).join('.')}: ${issue.message}`);
-  throw new InternalError(
-    "The server's answer has not the form it should have.",
-    { details: { fields } },
-    about,
-  );
+  throw new InternalError("The server's answer does not match its schema.", { details: { fields } }, about);
 }
 
-/** Whether all that is wrong is a word that is not in the closed set this version knows. */
-function isNewWord(issue: Issue, root: unknown): boolean {
+/** Whether the only issue is an enum value that this version does not know. */
+function isUnknownEnumValue(issue: Issue, root: unknown): boolean {
   const value = issue.path.reduce<unknown>(
     (at, key) => (at as Record<PropertyKey, unknown> | null)?.[key],
     root,
   );
   if (issue.code === 'invalid_value') return typeof value === 'string';
-  return issue.errors?.some((form) => form.length > 0 && form.every((one) => isNewWord(one, value))) ?? false;
+  return (
+    issue.errors?.some((form) => form.length > 0 && form.every((one) => isUnknownEnumValue(one, value))) ??
+    false
+  );
 }

@@ -1,9 +1,9 @@
-/** As much of a WebSocket as is used here, so that any that is made to the standard will do. */
+/** The part of a standard WebSocket that the SDK uses, so that any implementation can be given. */
 export interface StandardSocket {
   binaryType: string;
   readonly readyState: number;
   readonly bufferedAmount: number;
-  /** Views too; their types differ too much between the worlds that this is compiled in. */
+  /** Typed arrays are accepted too; their types differ between Node and browsers. */
   send(data: string | ArrayBuffer): void;
   close(code?: number): void;
   addEventListener(type: string, listener: (event: object) => void, options?: { once?: boolean }): void;

@@ -1,4 +1,4 @@
-/** A stand-in for the server: it answers as the test says, and writes down what it was asked. */
+/** A fake server: it sends the replies that a test sets, and records the requests. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -17,16 +17,16 @@ export interface Reply {
   readonly headers?: Readonly<Record<string, string>>;
   readonly json?: unknown;
   readonly text?: string;
-  /** Takes the answer into its own hands. */
+  /** Writes the response itself. */
   readonly raw?: (response: ServerResponse) => void;
 }
 
 export interface ApiServer {
   readonly url: string;
   readonly requests: Request[];
-  /** `METHOD /path` to what is answered; `*` in a path stands for one segment. */
+  /** Sets the reply for `METHOD /path`; `*` in a path stands for one segment. */
   answer(route: string, reply: Reply | ((request: Request) => Reply)): void;
-  /** What is answered to everything from now on. */
+  /** Sets the reply for every request from now on. */
   answerAll(reply: (request: Request) => Reply): void;
   close(): Promise<void>;
 }
@@ -46,7 +46,7 @@ export async function apiServer(): Promise<ApiServer> {
     };
     requests.push(request);
     const reply = toAll ?? find(routes, request);
-    send(response, reply?.(request) ?? notThere(request));
+    send(response, reply?.(request) ?? notFound(request));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -76,11 +76,11 @@ function find(routes: ReadonlyMap<string, (request: Request) => Reply>, { method
   return undefined;
 }
 
-function notThere({ method, path }: Request): Reply {
+function notFound({ method, path }: Request): Reply {
   return errorReply(404, 'not_found', `There is no ${method} ${path}.`);
 }
 
-/** An error in the form of the API. */
+/** An error in the API's format. */
 export function errorReply(status: number, code: string, message: string, more: object = {}): Reply {
   const error = {
     code,

@@ -1,6 +1,6 @@
 /**
- * A server on loopback that does to each connection what its script says, one line per request: answer
- * with a status, or break the connection in a certain place. It counts what it was asked.
+ * A server that follows a script, one step per request: it responds with a status, or breaks the connection at a certain
+ * point. It records the requests.
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
@@ -17,7 +17,7 @@ export type Step =
   | 'reset in body'
   | 'stalled';
 
-/** Every way to break a connection at once. */
+/** Every step that breaks the connection immediately. */
 export const BROKEN: readonly Step[] = [
   'close',
   'reset',
@@ -38,7 +38,7 @@ interface Asked {
 export interface FaultServer {
   readonly url: string;
   readonly asked: Asked[];
-  /** What happens to the requests from now on; the last step is repeated. */
+  /** Sets the steps for the next requests; the last step is repeated. */
   play(...steps: Step[]): void;
   close(): Promise<void>;
 }
@@ -77,7 +77,7 @@ export async function faultServer(): Promise<FaultServer> {
   };
 }
 
-/** One whole request, or undefined while some of it is still to come. */
+/** A complete request, or undefined while a part of it is missing. */
 function parse(text: string): Asked | undefined {
   const end = text.indexOf('\r\n\r\n');
   if (end < 0) return undefined;
@@ -121,7 +121,7 @@ function answer(socket: Socket, step: Exclude<Step, string | number>, headOnly: 
     ...step.headers,
   }).map(([name, value]) => `${name}: ${value}`);
   const head = [`HTTP/1.1 ${step.status} Some`, ...lines, '', ''].join('\r\n');
-  // An informational answer is none yet.
+  // A final response must follow an informational one.
   if (step.status < 200) socket.write(`${head}HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n`);
   else socket.write(head + (bodiless || headOnly ? '' : body));
 }

@@ -1,4 +1,4 @@
-/** A pace whose sleeps take no time and are written down. */
+/** A pace whose sleeps take no time and are recorded. */
 import type { Pace } from '../src/retry.ts';
 
 export interface RecordedPace extends Pace {

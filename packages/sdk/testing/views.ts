@@ -1,4 +1,4 @@
-/** Answers as the server would give them, to be changed where a test says so. */
+/** Sample responses of the server, which a test can vary. */
 import type {
   CheckpointView,
   EventView,

@@ -2,7 +2,7 @@
 import swagger from '@fastify/swagger';
 import { createPublicServer, type PublicServer } from '@torpor/gateway';
 import { type FastifyServerFactory, fastify } from 'fastify';
-import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import { buildRoutes } from './builds/routes.ts';
 import { e2bRoutes } from './e2b/routes.ts';
 import { watchConnections } from './http/connections.ts';
@@ -149,5 +149,5 @@ function createServer(ctx: RouteContext): RoutesApp {
   });
   server.setValidatorCompiler(validatorCompiler);
   server.setSerializerCompiler(serializerCompiler);
-  return server as unknown as RoutesApp;
+  return server.withTypeProvider<ZodTypeProvider>();
 }

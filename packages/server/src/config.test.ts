@@ -28,7 +28,7 @@ const file = (settings: unknown) =>
   );
 
 describe('the configuration', () => {
-  it('is complete without anything', async () => {
+  it('is complete without any input', async () => {
     expect(await read()).toEqual({
       port: 7676,
       host: '127.0.0.1',
@@ -45,7 +45,7 @@ describe('the configuration', () => {
     });
   });
 
-  it('comes from flags before the environment before the file', async () => {
+  it('prefers flags to the environment, and the environment to the file', async () => {
     await file({ port: 1, host: 'localhost', runtime: 'process', dataDir: 'data' });
     const config = await read(['--port', '3'], { TORPOR_PORT: '2', TORPOR_HOST: '::1', TORPOR_DOMAIN: '' });
     expect(config).toMatchObject({
@@ -57,7 +57,7 @@ describe('the configuration', () => {
     await file({});
   });
 
-  it('takes every setting from each place', async () => {
+  it('reads every setting from each source', async () => {
     const database = 'postgres://torpor@localhost/torpor';
     const env = {
       TORPOR_DATABASE_URL: database,
@@ -83,11 +83,11 @@ describe('the configuration', () => {
     [['--domain', 'a b'], /--domain/],
     [['--prot', '1'], /--prot/],
     [['up'], /up/],
-  ])('refuses %j, and says where it stands', async (argv, message) => {
+  ])('refuses %j and names its source', async (argv, message) => {
     expect(await refusal(argv)).toMatchObject({ code: 'invalid_request', message });
   });
 
-  it('refuses a file with something it does not know, or that is no JSON', async () => {
+  it('refuses a file with an unknown key or that is not JSON', async () => {
     await file({ prot: 1 });
     expect(await refusal([])).toMatchObject({ message: /torpor.config.json: "prot"/ });
     await file('{');
@@ -95,7 +95,7 @@ describe('the configuration', () => {
     await file({});
   });
 
-  it('refuses a host that others can reach without a key that was set on purpose', async () => {
+  it('refuses a host that other machines can reach when no key is configured', async () => {
     expect(await refusal(['--host', '0.0.0.0'])).toMatchObject({
       code: 'invalid_request',
       hint: /TORPOR_API_KEY/,
@@ -105,7 +105,7 @@ describe('the configuration', () => {
   });
 });
 
-describe('the fault switch', () => {
+describe('fault injection', () => {
   const passing = async (env: NodeJS.ProcessEnv, times: number) => {
     let deaths = 0;
     const faults = faultsFrom(env, () => deaths++);
@@ -116,18 +116,18 @@ describe('the fault switch', () => {
     return deaths;
   };
 
-  it('kills at the pass that was asked for', async () => {
+  it('kills the process at the requested pass', async () => {
     const env = { TORPOR_FAULTS: '1', TORPOR_FAULT: 'pause.seal-captured:3' };
     expect([await passing(env, 2), await passing(env, 3)]).toEqual([0, 1]);
   });
 
-  it('lets nothing happen after the death', async () => {
+  it('never resolves after it has killed the process', async () => {
     const faults = faultsFrom({ TORPOR_FAULTS: '1', TORPOR_FAULT: 'pause.seal-captured' }, () => {});
     const passed = Promise.resolve(faults.pass('pause.seal-captured')).then(() => 'went on');
     expect(await Promise.race([passed, Promise.resolve('stood still')])).toBe('stood still');
   });
 
-  it('does nothing without its guard, and refuses what is no fault point', async () => {
+  it('does nothing without TORPOR_FAULTS=1, and refuses an invalid fault point', async () => {
     expect(await passing({ TORPOR_FAULT: 'pause.seal-captured' }, 1)).toBe(0);
     expect(() => faultsFrom({ TORPOR_FAULTS: '1', TORPOR_FAULT: 'now' }, () => {})).toThrow(
       /names no fault point/,

@@ -278,10 +278,17 @@ async function readFileSettings(path: string): Promise<Readonly<Record<string, u
     if (thrown.code === 'ENOENT') return '{}';
     throw new TorporError('invalid_request', `${path} cannot be read.`, { cause: thrown });
   });
+  const { $schema: _, ...settings } = parseObject(text, path);
+  return settings;
+}
+
+const objectSchema = z.record(z.string(), z.unknown());
+
+function parseObject(text: string, path: string): Record<string, unknown> {
   try {
-    const { $schema: _, ...settings } = JSON.parse(text) as Record<string, unknown>;
-    return settings;
+    return objectSchema.parse(JSON.parse(text));
   } catch (cause) {
-    throw new TorporError('invalid_request', `${path} is not JSON.`, { cause });
+    const what = cause instanceof z.ZodError ? 'a JSON object' : 'JSON';
+    throw new TorporError('invalid_request', `${path} is not ${what}.`, { cause });
   }
 }

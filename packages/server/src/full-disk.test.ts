@@ -1,4 +1,4 @@
-/** The whole program on a real disk of 96 MiB that is filled to the last byte. */
+/** The whole server on a real disk of 96 MiB that is filled to the last byte. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, open, readFile, realpath, rm } from 'node:fs/promises';
@@ -85,7 +85,7 @@ describe.skipIf(!canMount())('a server on a disk that fills up', () => {
     return { status: response.status, body: (await response.json()) as Record<string, never> };
   }
 
-  /** Writes until the disk takes no more byte, again and again, as a program that fills it does. */
+  /** Writes again and again until the disk is full, as a program that fills the disk does. */
   async function fillUp(): Promise<void> {
     const file = await open(join(disk, 'ballast'), 'a');
     try {
@@ -115,7 +115,7 @@ describe.skipIf(!canMount())('a server on a disk that fills up', () => {
   }
 
   it(
-    'kills sandboxes while no byte is free, and the room of their checkpoints comes back (R112)',
+    'kills sandboxes while no byte is free, and frees the space of their checkpoints (R112)',
     {
       timeout: 90_000,
     },

@@ -6,7 +6,7 @@ import { testBuilds } from '../testing/test-builds.ts';
 import { testGateway } from '../testing/test-gateway.ts';
 import { type TestServer, testServer } from '../testing/test-server.ts';
 
-/** Every id of the default organisation, by the word that stands for it in paths and bodies below. */
+/** Every id of the default organisation, by its placeholder in the paths and bodies below. */
 const ids: Record<string, string> = {};
 let server: TestServer;
 let before: string;
@@ -75,7 +75,7 @@ afterAll(() => server.dispose());
 
 const fill = (text: string) => text.replace(/\{(\w+)\}/g, (_, name: string) => ids[name] ?? name);
 
-/** The words of the things that each path is about, instead of the document's `{id}`. */
+/** The placeholder for each path, in place of the document's `{id}`. */
 function pathOf(path: string): string {
   const thing = {
     sandboxes: 'sandbox',
@@ -92,7 +92,7 @@ function pathOf(path: string): string {
     .replace('{port}', '3000');
 }
 
-/** What makes a request well formed, where an empty one is not. */
+/** Queries and bodies of routes that refuse an empty request. */
 const WELL_FORMED: Readonly<Record<string, { readonly query?: string; readonly body?: object }>> = {
   'POST /v1/sandboxes/{id}/retention': { body: { deletePausedAfterSeconds: 5 } },
   'POST /v1/sandboxes/{id}/timeout': { body: { timeoutSeconds: 5 } },
@@ -107,10 +107,10 @@ const WELL_FORMED: Readonly<Record<string, { readonly query?: string; readonly b
   'PATCH /v1/orgs/{id}': { body: { quotas: { sandboxes: 0 } } },
 };
 
-/** Upgrades, which an injected request cannot make; terminal.test.ts asks them with a key of another organisation. */
+/** Upgrades cannot be injected; terminal.test.ts tests them with a key of another organisation. */
 const SOCKETS = ['GET /v1/sandboxes/{id}/terminal', 'GET /v1/sandboxes/{id}/exec'];
 
-/** Requests without an id in the path, that name a thing of the default organisation elsewhere. */
+/** Requests that name a thing of the default organisation elsewhere than in the path. */
 type Asked = readonly [method: string, url: string, body?: object];
 
 const NAMING: readonly Asked[] = [
@@ -129,10 +129,10 @@ const NAMING: readonly Asked[] = [
   ['GET', '/v1/admin/awake'],
 ];
 
-/** About all organisations; refused to other keys, which tests of their own show. */
+/** Routes about all organisations. They have tests of their own. */
 const OPERATORS_ONLY = ['/metrics', '/v1/admin/disk', '/v1/admin/awake'];
 
-/** E2B's face: requests about one thing of the default organisation. */
+/** Requests of E2B's API about one thing of the default organisation. */
 const E2B: readonly Asked[] = [
   ['GET', '/sandboxes/{sandbox}'],
   ['DELETE', '/sandboxes/{sandbox}'],
@@ -174,7 +174,7 @@ function hidesEverything(text: string, asked: string): void {
   }
 }
 
-/** Fastify prints a tree in which each line goes on where the line above it, further left, ended. */
+/** Fastify prints a tree: each line continues the path of the nearest line above it that is further left. */
 function routesIn(tree: string): string[] {
   const above: string[] = [];
   return tree.split('\n').flatMap((line) => {
@@ -214,21 +214,19 @@ describe("a key of another organisation on the default organisation's things", (
     }
   });
 
-  it.each(NAMING)('is refused where it is named otherwise: %s %s %j (R104)', (...asked) =>
-    refuses(...(asked as unknown as Asked)),
+  it.for(NAMING)('is refused where the request names the thing elsewhere: %s %s %j (R104)', (asked) =>
+    refuses(...asked),
   );
 
-  it.each(E2B)('is refused by the E2B face: %s %s %j (R104)', (...asked) =>
-    refuses(...(asked as unknown as Asked)),
-  );
+  it.for(E2B)("is refused by E2B's API: %s %s %j (R104)", (asked) => refuses(...asked));
 
-  it.each(E2B_LISTS)('is in no list of the E2B face: GET %s (R104)', async (path) => {
+  it.each(E2B_LISTS)("is in no list of E2B's API: GET %s (R104)", async (path) => {
     const answer = await server.ask('GET', path, { key: server.keys.other });
     expect(answer.statusCode).toBe(200);
     hidesEverything(answer.body, '');
   });
 
-  it('is not in the figures of E2B or in the metrics of the server (R104)', async () => {
+  it("is not in E2B's metrics or in the metrics of the server (R104)", async () => {
     const key = server.keys.other;
     const figures = await server.ask('GET', `/sandboxes/metrics?sandbox_ids=${ids['sandbox']}`, { key });
     expect(figures.json().sandboxes).toEqual({});
@@ -242,7 +240,7 @@ describe("a key of another organisation on the default organisation's things", (
     ['the path of a port', '/v1/sandboxes/{sandbox}/ports/3000/', {}],
     ['the headers of a port', '/', { 'torpor-sandbox': '{sandbox}', 'torpor-port': '3000' }],
     ["E2B's headers", '/', { 'e2b-sandbox-id': '{sandbox}', 'e2b-sandbox-port': '49983' }],
-  ] as const)('neither enters nor wakes a private preview by %s (R104)', async (_, path, headers) => {
+  ] as const)('neither reaches nor wakes a private preview with %s (R104)', async (_, path, headers) => {
     const filled = Object.entries(headers).map(([name, value]) => [name, fill(value)]);
     const answer = await fetch(`${url}${fill(path)}`, {
       headers: { ...Object.fromEntries(filled), 'x-api-key': server.keys.other },
@@ -250,7 +248,7 @@ describe("a key of another organisation on the default organisation's things", (
     expect([401, 403, 404]).toContain(answer.status);
   });
 
-  it('every route of the E2B face is in this file (R104)', () => {
+  it("covers every route of E2B's API (R104)", () => {
     const known = [...E2B.map(([method, path]) => `${method} ${path}`), ...E2B_LISTS.map((p) => `GET ${p}`)];
     const covered = new Set(known.map((name) => name.replace(/\{\w+\}/g, ':id')));
     for (const other of ['GET /sandboxes/metrics', 'POST /v2/sandboxes', 'POST /sandboxes'])
@@ -260,11 +258,11 @@ describe("a key of another organisation on the default organisation's things", (
     const isElsewhere = (name: string) =>
       /^HEAD |^\w+ \/(v1|api|health|metrics)\b|^\w+ \/(volumes|secrets|files)\b/.test(name);
     const missing = found.filter((name) => !isElsewhere(name) && !covered.has(name));
-    // Answered 501 whoever asks, without a look at anything.
+    // These routes always answer 501.
     expect(missing.filter((name) => !/templates/.test(name))).toEqual([]);
   });
 
-  it('has changed nothing by any of that (R104)', async () => {
+  it('has changed nothing (R104)', async () => {
     expect(await snapshotRows()).toBe(before);
   });
 });

@@ -17,7 +17,7 @@ afterAll(() => server.dispose());
 
 const stream = { accept: 'text/event-stream' };
 
-describe('what belongs to another organisation', () => {
+describe('a thing of another organisation', () => {
   it.each([
     ['GET', '/v1/sandboxes/{sandbox}'],
     ['DELETE', '/v1/sandboxes/{sandbox}'],
@@ -77,7 +77,7 @@ describe('what belongs to another organisation', () => {
     expect(keys.map(({ org }: { org: string }) => org)).toEqual(['other']);
   });
 
-  it('was not changed by any of that', async () => {
+  it('was not changed', async () => {
     expect((await server.ask('GET', `/v1/sandboxes/${mine['sandbox']}`)).json()).toMatchObject({
       state: 'paused',
       checkpointId: mine['checkpoint'],
@@ -85,7 +85,7 @@ describe('what belongs to another organisation', () => {
     });
   });
 
-  it('may have a name that is taken elsewhere', async () => {
+  it('may have the same name', async () => {
     expect(
       (await server.ask('POST', '/v1/sandboxes', { body: { name: 'mine' }, key: server.keys.other }))
         .statusCode,
@@ -95,7 +95,7 @@ describe('what belongs to another organisation', () => {
 
 describe('without a key', () => {
   it.each(['/v1/sandboxes', '/v1/events', '/v1/keys', '/v1/nothing', '/metrics'])(
-    '%s is closed',
+    '%s needs a key',
     async (path) => {
       const response = await server.ask('GET', path, {
         key: null,

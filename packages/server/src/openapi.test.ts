@@ -15,9 +15,9 @@ import {
 import { testBuilds } from '../testing/test-builds.ts';
 import { type TestServer, testServer } from '../testing/test-server.ts';
 
-/** TORPOR_FUZZ=500 sends as many to each route. */
-const RUNS = Number(process.env['TORPOR_FUZZ'] ?? 25);
-/** Far more than any bound of the server's below. */
+/** TORPOR_FUZZ=500 sends 500 requests to each route. */
+const RUNS = Number(process.env['TORPOR_FUZZ'] ?? 15);
+/** Much longer than every time limit that this test sets. */
 const PATIENCE_MS = 20_000;
 
 let server: TestServer;
@@ -28,11 +28,11 @@ async function open(kind: DatabaseKind): Promise<void> {
     kind,
     settings: { lifecycleMs: 5_000, readMs: 2_000 },
     engineSettings: { callMs: 2_000, operationMs: 4_000 },
-    // Nobody works on what is started here.
+    // No worker runs, so the builds that are started here stay queued.
     wrapApp: (ctx) => ({
       builds: testBuilds(ctx, new FakeProvider(systemClock), { settings: { maxWaiting: 1_000_000 } }),
     }),
-    // What is made up here must never reach a real shell.
+    // Generated commands must never reach a real shell.
     wrap: (_, runtime) => {
       runtime.agent = () => Promise.reject(new TorporError('unreachable', 'There is no agent here.'));
       return {};
@@ -41,7 +41,7 @@ async function open(kind: DatabaseKind): Promise<void> {
   document = (await server.ask('GET', '/v1/openapi.json', { key: null })).json();
 }
 
-/** What programs outside rely on. */
+/** Routes that existing programs rely on. */
 const PROMISED = [
   'GET /health',
   'GET /metrics',
@@ -139,7 +139,7 @@ describe('the OpenAPI document', () => {
     expect(missing?.description).toContain('not_found');
   });
 
-  it('has the builds, with the errors of their own form', () => {
+  it('has the builds with their own error shape', () => {
     const { post } = document.paths['/api/generation/{id}/resume'] ?? {};
     expect(document.components.schemas['BuildErrorReply']).toMatchObject({
       properties: { detail: expect.any(Object), debug_id: expect.any(Object) },
@@ -157,7 +157,7 @@ describe('the OpenAPI document', () => {
     expect(headersOf('/api/jobs/{id}/events/stream', 'get')).toEqual(['Last-Event-ID']);
   });
 
-  it('has both forms of a new template', () => {
+  it('has both request bodies of a new template', () => {
     const { requestBody, parameters } = document.paths['/v1/templates']?.['post'] ?? {};
     expect(requestBody?.content).toMatchObject({
       'application/json': { schema: { $ref: expect.stringContaining('/CreateTemplate') } },
@@ -169,7 +169,7 @@ describe('the OpenAPI document', () => {
   });
 });
 
-/** Codes that promise that nothing was done. */
+/** Error codes that guarantee that nothing was changed. */
 const UNTOUCHED = ['invalid_request', 'unauthenticated', 'forbidden', 'not_found', 'idempotency_mismatch'];
 
 async function headOfLedger(): Promise<number> {
@@ -204,7 +204,7 @@ function isOfBuilds({ url }: InjectOptions): boolean {
   return String(url).startsWith('/api/');
 }
 
-/** Things to be named in paths: alive, asleep and gone. */
+/** Things for the paths: running, paused and killed sandboxes, and so on. */
 async function populate(): Promise<(path: string) => string[]> {
   const key = server.keys.default;
   const [running, paused, killed] = [await server.create(), await server.create(), await server.create()];
@@ -226,18 +226,18 @@ async function populate(): Promise<(path: string) => string[]> {
   };
 }
 
-describe.each(databaseKinds)('whatever is sent to a route, on %s', (kind) => {
+describe.each(databaseKinds)('any request to a route, on %s', (kind) => {
   beforeAll(() => open(kind));
   afterAll(() => server.dispose());
 
-  it('gets an answer in the agreed shape, and changes nothing when it is refused', {
+  it('gets an answer in the documented shape, and changes nothing when it is refused', {
     timeout: 600_000,
   }, async () => {
     for (const route of routesOf(document)) {
       const ids = await populate();
       const requests = requestsFor(route, document, server.keys.default, ids);
       const property = fc.asyncProperty(requests, holdsFor);
-      // Of these there are many, and most are alike; nor does the database matter to what is refused before it.
+      // There are many of these routes and most are alike. Requests that are refused early do not reach the database.
       const share = kind === 'postgres' ? 1 / 8 : isOfBuilds({ url: route.path }) ? 1 / 4 : 1;
       const numRuns = Math.ceil(RUNS * share);
       await fc.assert(property, { numRuns, endOnFailure: false }).catch((thrown: Error) => {

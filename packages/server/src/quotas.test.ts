@@ -43,7 +43,7 @@ describe('a quota of an organisation', () => {
     expect((await server.create()).length).toBeGreaterThan(0);
   });
 
-  it("is answered in E2B's shape on E2B's face (R104)", async () => {
+  it("is answered in E2B's shape by E2B's API (R104)", async () => {
     const refused = await server.ask('POST', '/v2/sandboxes', {
       key: server.keys.other,
       body: { templateID: 'base' },
@@ -54,7 +54,7 @@ describe('a quota of an organisation', () => {
     ]);
   });
 
-  it('is told to a visitor who would wake a sandbox, at once (R104)', async () => {
+  it('is answered at once to a preview request that would wake a sandbox (R104)', async () => {
     const key = server.keys.other;
     await setQuotas({ runningSandboxes: null });
     const id = await server.create({}, key);
@@ -73,7 +73,7 @@ describe('a quota of an organisation', () => {
     expect((await fetch(url, { headers: agent })).status).toBe(429);
   });
 
-  it('refuses a build that would have to wait in a line that is full (R21, R104)', async () => {
+  it('refuses a build when the queue is full (R21, R104)', async () => {
     await setQuotas({ runningBuilds: 1, queuedBuilds: 1 });
     const start = (project: string) =>
       server.ask('POST', '/api/generation/start', {

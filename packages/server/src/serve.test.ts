@@ -96,8 +96,8 @@ async function ask(
   return (await response.json()) as Record<string, unknown>;
 }
 
-describe('the program', () => {
-  it('starts, says so, stops when it is told to, and finds its sandboxes again', {
+describe('the server program', () => {
+  it('starts, prints its address, stops on a signal, and finds its sandboxes again', {
     timeout: 60_000,
   }, async () => {
     const first = await started();
@@ -136,7 +136,7 @@ describe('the program', () => {
     expect(await exit(second.child)).toEqual([0, null]);
   });
 
-  it('tells what became of services and processes around a sleep (R98)', { timeout: 60_000 }, async () => {
+  it('reports services and processes before and after a pause (R98)', { timeout: 60_000 }, async () => {
     const { url, child } = await started();
     const services = [{ name: 'worker', command: 'sleep 1000' }];
     const { ['id']: id } = await ask(url, 'POST', '/v1/sandboxes', { services });
@@ -156,7 +156,7 @@ describe('the program', () => {
     await exit(child);
   });
 
-  it('dies where the crash campaign wants it to, and nothing is lost by it', {
+  it('dies at an injected fault point and loses nothing', {
     timeout: 60_000,
   }, async () => {
     const first = await started({ TORPOR_FAULTS: '1', TORPOR_FAULT: 'pause.seal-captured' });
@@ -177,7 +177,7 @@ describe('the program', () => {
     await exit(second.child);
   });
 
-  it('keeps what it was started with to itself: a sandbox has its own three descriptors', {
+  it('does not pass its descriptors on: a sandbox has only its own three', {
     timeout: 60_000,
   }, async () => {
     const secret = await open(import.meta.filename);
@@ -187,14 +187,16 @@ describe('the program', () => {
     const { ['id']: id } = await ask(url, 'POST', '/v1/sandboxes', { services });
     const command = 'while [ ! -s listed ]; do sleep 0.05; done; cat listed; ls /proc/self/fd';
     const { ['stdout']: stdout } = await ask(url, 'POST', `/v1/sandboxes/${id}/exec`, { command });
-    // The fourth is the directory that is listed.
+    // The fourth descriptor is the directory that `ls` reads.
     expect(stdout).toBe('0\n1\n2\n3\n0\n1\n2\n3\n');
     await ask(url, 'DELETE', `/v1/sandboxes/${id}`);
     child.kill('SIGTERM');
     await exit(child);
   });
 
-  it('does not share its data directory, and says who has it', { timeout: 60_000 }, async () => {
+  it('refuses a data directory that another server uses, and names that server', {
+    timeout: 60_000,
+  }, async () => {
     const first = await started();
     const second = await ended([]);
     expect(second).toMatchObject({ code: 1, said: expect.stringContaining(`process ${first.child.pid}`) });
@@ -207,7 +209,7 @@ describe('the program', () => {
   });
 });
 
-/** A process that only remembers what it was asked to do. */
+/** A host that only records calls. */
 function recordingHost() {
   const exited: number[] = [];
   const printed: string[] = [];
@@ -230,12 +232,12 @@ function recordingHost() {
   return { host, exited, printed, complained, asked, ready: said.promise };
 }
 
-describe('what cannot be started', () => {
+describe('a server that cannot start', () => {
   it.each([
     [['--host', '0.0.0.0'], {}, 10, 'TORPOR_API_KEY'],
     [['--nonsense'], {}, 10, '--nonsense'],
     [['--database', 'postgres://127.0.0.1:1/none'], {}, 14, ''],
-  ])('is refused with a code and a sentence: %j', async (argv, env, code, sentence) => {
+  ])('exits with a code and a message: %j', async (argv, env, code, sentence) => {
     const { host, complained } = recordingHost();
     const more = ['--port', '0', '--log-level', 'silent', '--data-dir', join(directory, 'refused')];
     expect(await serve([...more, ...argv], { HOME: directory, ...env }, host)).toBe(code);
@@ -244,7 +246,7 @@ describe('what cannot be started', () => {
   });
 });
 
-describe('a second request to stop', () => {
+describe('a second stop signal', () => {
   it('ends the process at once', async () => {
     const { host, exited, printed, asked, ready } = recordingHost();
     const argv = ['--port', '0', '--log-level', 'silent', '--data-dir', join(directory, 'second')];

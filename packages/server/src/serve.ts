@@ -40,7 +40,7 @@ export async function serve(
   try {
     const config = await readConfig(argv, env);
     const log = openLog({ level: config.logLevel });
-    const asked = stopRequests(host);
+    const stopRequested = stopRequests(host);
     // A bug in one request must not end all other requests.
     host.onFault((thrown) => log.error({ event: 'fault', error: thrown }, 'an unhandled error'));
     const server = await startServer(config, {
@@ -49,7 +49,7 @@ export async function serve(
       ...(choose === undefined ? {} : { choose }),
     });
     printStartPage(server, host);
-    await asked;
+    await stopRequested;
     log.info({ event: 'stop' }, 'stopping');
     await server.stop();
     log.info({ event: 'stop' }, 'stopped');
@@ -65,10 +65,10 @@ export async function serve(
 /** The first signal stops the server in order; the second one exits at once. */
 function stopRequests(host: Host): Promise<void> {
   return new Promise((resolve) => {
-    let asked = false;
+    let stopRequested = false;
     host.onStop(() => {
-      if (asked) host.exitNow(1);
-      asked = true;
+      if (stopRequested) host.exitNow(1);
+      stopRequested = true;
       resolve();
     });
   });

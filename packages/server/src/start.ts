@@ -87,7 +87,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     store,
     runtimes: new Map([chosen.runtime, ...(chosen.others ?? [])].map((one) => [one.name, one])),
     defaultRuntime: chosen.runtime.name,
-    gate: gateway.gate,
+    gate: gateway.gates,
     clock: systemClock,
     processes: agentProcesses,
     ids: operations,

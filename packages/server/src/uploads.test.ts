@@ -16,7 +16,7 @@ const limit = { bytes: 10, tooLarge: () => new TorporError('invalid_request', 't
 const unhurried = new AbortController().signal;
 
 describe('an upload', () => {
-  it('that breaks off is the fault of who sent it, not ours, and leaves nothing', async () => {
+  it('that is interrupted is a client error and leaves nothing', async () => {
     const source = new Readable({ read: () => {} });
     const receiving = (await openUploads(directory)).receive(source, limit, unhurried);
     source.push('half');

@@ -1,6 +1,6 @@
 /**
- * The runtime in memory with a real agent in every sandbox that is asked for one: a process of its own, confined
- * to a directory that outlives pauses. Its processes do not.
+ * The in-memory runtime with a real agent for every sandbox that needs one. The agent is a separate process, confined
+ * to a directory that survives pauses. Its processes do not survive.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -42,12 +42,12 @@ export class AgentRuntime extends MemoryRuntime {
     await super.destroy(upTo);
   }
 
-  /** Where the files of a sandbox lie. */
+  /** The directory with the files of a sandbox. */
   async homeOf(id: SandboxId): Promise<string> {
     return join(await this.#place, id);
   }
 
-  /** Its agent dies, as the process of any program may. */
+  /** Kills the agent of an instance. */
   async killAgent(instance: Instance): Promise<void> {
     (await this.#agents.get(nameOf(instance)))?.child.kill('SIGKILL');
   }
@@ -93,7 +93,7 @@ export class AgentRuntime extends MemoryRuntime {
   }
 }
 
-/** An agent that was killed leaves its processes behind; the variable that marks them is still there. */
+/** A killed agent leaves its processes behind. They are found by the variable in their environment. */
 async function killLeftOver(sandboxId: SandboxId): Promise<void> {
   for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
     const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
@@ -101,7 +101,7 @@ async function killLeftOver(sandboxId: SandboxId): Promise<void> {
     try {
       process.kill(Number(pid), 'SIGKILL');
     } catch {
-      // It has ended by itself.
+      // The process has already ended.
     }
   }
 }

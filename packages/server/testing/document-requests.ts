@@ -1,4 +1,4 @@
-/** Requests made from the OpenAPI document alone: what a stranger's program could send to each of its routes. */
+/** Generates requests from the OpenAPI document: what an unknown program could send to each route. */
 import fc, { type Arbitrary } from 'fast-check';
 import type { InjectOptions } from 'fastify';
 import { anything, type Components, type JsonSchema, roughly } from './schema-values.ts';
@@ -37,7 +37,7 @@ export function routesOf(document: ApiDocument): DocumentedRoute[] {
   );
 }
 
-/** `ids` are such as exist, by the beginning of the path they belong to. */
+/** `idsFor` returns existing ids for a path. */
 export function requestsFor(
   route: DocumentedRoute,
   document: ApiDocument,
@@ -79,7 +79,7 @@ export function requestsFor(
     });
 }
 
-/** Lone surrogates have no place in a URL, and an empty part would make it another route's. */
+/** A URL cannot hold lone surrogates, and an empty segment would lead to another route. */
 function pathValue(schema: JsonSchema, components: Components, ids: readonly string[]): Arbitrary<string> {
   const wild = roughly(schema, components)
     .map(asText)

@@ -1,4 +1,4 @@
-/** Server-sent events as a client reads them. */
+/** Reads server-sent events as a client does. */
 
 export interface ReadFrame {
   readonly id?: string;
@@ -7,11 +7,12 @@ export interface ReadFrame {
   readonly comment?: string;
 }
 
-/** Every frame of an answer as it arrives. */
+/** Yields every frame of a response as it arrives. */
 export async function* framesOf(response: Response): AsyncGenerator<ReadFrame> {
   let text = '';
   const decoder = new TextDecoder();
-  for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
+  if (response.body === null) return;
+  for await (const chunk of response.body) {
     text += decoder.decode(chunk, { stream: true });
     const frames = text.split('\n\n');
     text = frames.pop() ?? '';

@@ -1,4 +1,4 @@
-/** Values for a JSON Schema of the OpenAPI document: such as fit it, such as almost do, and such as do not at all. */
+/** Generates values for a JSON Schema of the OpenAPI document: valid, almost valid and invalid ones. */
 import fc, { type Arbitrary } from 'fast-check';
 
 export interface JsonSchema {
@@ -39,14 +39,14 @@ const HOSTILE = [
   ' ',
 ];
 
-/** Anything that JSON can hold, hostile texts among it. */
+/** Any JSON value, including hostile texts. */
 export const anything: Arbitrary<unknown> = fc.oneof(
   fc.constantFrom<unknown>(...HOSTILE, null, true, -1, 0, 1e21, 2 ** 53, -0.5),
   fc.string({ maxLength: 60 }),
   fc.jsonValue({ maxDepth: 3 }),
 );
 
-/** Mostly what the schema asks for; one part in eight is something else. */
+/** Mostly valid values; one in eight is anything else. */
 export function roughly(schema: JsonSchema, components: Components, depth = 0): Arbitrary<unknown> {
   return fc.oneof(
     { weight: 7, arbitrary: fitting(schema, components, depth) },

@@ -1,4 +1,4 @@
-/** Builds for a test of the server: on its database, with a provider and a runner that the test scripts. */
+/** A builds service for tests of the server, on its database, with sandboxes and a runner that the test controls. */
 import { randomUUID } from 'node:crypto';
 import {
   type BuildSandboxes,

@@ -1,4 +1,4 @@
-/** A gateway for a test of the server: on its engine and keys, under a domain that nobody asks DNS for. */
+/** A gateway for tests of the server, with its engine and keys, under a domain that needs no DNS. */
 import { DEFAULT_GATEWAY_SETTINGS, type Gateway } from '@torpor/gateway';
 import { openGateway } from '../src/preview/open-gateway.ts';
 import type { AppContext } from '../src/route-context.ts';

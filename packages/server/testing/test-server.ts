@@ -1,4 +1,4 @@
-/** A server for a test: engine, database and app, real clock, two organisations, and everything it logged. */
+/** A server for tests: engine, database and app, real clock, two organisations, and all log lines. */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -35,9 +35,9 @@ export interface TestServerOptions {
   readonly runtime?: MemoryRuntimeOptions;
   readonly settings?: Partial<ServerSettings>;
   readonly engineSettings?: Partial<Settings>;
-  /** Puts something between the engine and its runtime or database. */
+  /** Replaces dependencies of the engine. */
   readonly wrap?: (ctx: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
-  /** Whether turns that have to wait are tried again, and dead sessions heal, by themselves. */
+  /** Whether the session reconciler runs and retries waiting turns. */
   readonly sessionRounds?: boolean;
   readonly wrapApp?: (ctx: AppContext) => Partial<AppContext>;
 }
@@ -48,9 +48,9 @@ export interface TestServer {
   readonly world: World;
   readonly runtime: AgentRuntime;
   readonly uploadsDir: string;
-  /** Keys: an operator key of the default organisation, a service key of another, and one of a user. */
+  /** An operator key of the default organisation, a service key of another organisation, and the key of a user. */
   readonly keys: { readonly default: string; readonly other: string; readonly user: string };
-  /** Every line of the log so far, as text. */
+  /** All log lines so far. */
   readonly log: string[];
   ask(
     method: NonNullable<InjectOptions['method']>,
@@ -59,7 +59,7 @@ export interface TestServer {
   ): Promise<LightMyRequestResponse>;
   /** Listens on a free port of this machine. */
   listen(): Promise<string>;
-  /** A new sandbox's id. */
+  /** Creates a sandbox and returns its id. */
   create(body?: unknown, key?: string): Promise<SandboxId>;
   dispose(): Promise<void>;
 }

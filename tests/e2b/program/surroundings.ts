@@ -1,4 +1,4 @@
-/** What is around a sandbox: its addresses, its network, its figures, templates, and what is not there yet. */
+/** What is around a sandbox: its addresses, its network, its figures, templates, and what is not supported yet. */
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { type Chapter, until } from './chapter.ts';
@@ -75,7 +75,7 @@ export const templates: Chapter = async ({ e2b }) => {
 export const notYet: Chapter = async ({ e2b }) => {
   const { Sandbox, Template, Volume, Secret } = e2b;
   const refused = (thrown: unknown) => {
-    assert.match(String(thrown), /501.*not there yet/s);
+    assert.match(String(thrown), /501.*not supported yet/s);
     return true;
   };
   await assert.rejects(Template.build(Template().fromBaseImage(), 'mine'), refused);

@@ -17,20 +17,20 @@ beforeAll(async () => {
 
 afterAll(() => rm(etc, { recursive: true }));
 
-describe('who may use sudo', () => {
-  it('is root, the members of the group sudo, and whose own group it is', async () => {
+describe('the users who may use sudo', () => {
+  it('are root, the members of the group sudo, and users with it as primary group', async () => {
     expect((await new Accounts(etc).allowed()).map(({ name }) => name)).toEqual(['root', 'user', 'ann']);
   });
 
-  it('is root alone where there are no such files', async () => {
+  it('are only root without account files', async () => {
     expect((await new Accounts('/nowhere').allowed()).map(({ uid }) => uid)).toEqual([0]);
   });
 });
 
-describe('as whom', () => {
+describe('the target user', () => {
   const target = (user: string, group?: string) => new Accounts(etc).target({ user, group });
 
-  it('is a user by name or number, in a group when one is asked for', async () => {
+  it('is found by name or id, with a group if requested', async () => {
     expect(await target('bob')).toMatchObject({ uid: 1002, gid: 1002 });
     expect(await target('#1001')).toMatchObject({ name: 'ann' });
     expect(await target('#4242')).toMatchObject({ uid: 4242, gid: 4242, home: '/' });
@@ -43,7 +43,7 @@ describe('as whom', () => {
     ['#x', undefined],
     ['#4294967295', undefined],
     ['bob', 'nogroup'],
-  ])('is nobody for %s and %s', async (user, group) => {
+  ])('does not exist for %s and %s', async (user, group) => {
     await expect(target(user, group)).rejects.toThrow(/unknown (user|group)/);
   });
 });

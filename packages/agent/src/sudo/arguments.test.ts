@@ -8,7 +8,7 @@ function command(...args: string[]): Command {
 }
 
 describe('the arguments of sudo', () => {
-  it('are a command as root, with everything after it as it is', () => {
+  it('mean a command as root, with all its arguments unchanged', () => {
     expect(command('apt-get', '-y', 'install', 'A=b')).toEqual({
       user: 'root',
       group: undefined,
@@ -58,7 +58,7 @@ describe('the arguments of sudo', () => {
     [['-K'], 'forget'],
     [['-V'], 'version'],
     [['--help'], 'help'],
-  ])('%j is no command but %s', (args, expected) => {
+  ])('%j means %s and runs no command', (args, expected) => {
     expect(parseSudo(args).is).toBe(expected);
   });
 

@@ -1,29 +1,29 @@
-/** What `sudo` was asked for, from its arguments, which mean here what they mean everywhere. */
+/** Parses the arguments of `sudo`, with their usual meaning. */
 
 export interface Command {
-  /** A name, or `#` and a number. */
+  /** A user name, or `#` and a user id. */
   readonly user: string;
   readonly group: string | undefined;
   readonly shell: 'none' | 'shell' | 'login';
-  /** Empty only with a shell, which then is interactive. */
+  /** Empty only with a shell, which is interactive then. */
   readonly words: readonly string[];
   readonly assignments: Readonly<Record<string, string>>;
-  /** Variables of the caller that the command keeps, beside the few that it always does. */
+  /** The caller's variables that the command gets, beside the few that it always gets. */
   readonly keep: 'all' | readonly string[];
   readonly setHome: boolean;
   readonly directory: string | undefined;
   readonly background: boolean;
 }
 
-export type Asked =
+export type SudoAction =
   | { readonly is: 'run'; readonly command: Command }
-  /** Only whether the caller may, and what. */
+  /** Only checks whether the caller may use sudo. */
   | { readonly is: 'list' | 'validate' }
   | { readonly is: 'forget' | 'help' | 'version' }
   | { readonly is: 'mistake'; readonly why: string };
 
-/** Some are about passwords and descriptors, of which there is nothing to say here: taken, and without effect. */
-const LONG: Readonly<Record<string, string>> = {
+/** Options about passwords and descriptors are accepted without effect. */
+const LONG_OPTIONS: Readonly<Record<string, string>> = {
   askpass: 'A',
   background: 'b',
   bell: 'B',
@@ -49,8 +49,8 @@ const LONG: Readonly<Record<string, string>> = {
   version: 'V',
 };
 
-const WITH_VALUE = new Set(['C', 'D', 'g', 'p', 'u']);
-const KNOWN = new Set(Object.values(LONG));
+const LETTERS_WITH_VALUE = new Set(['C', 'D', 'g', 'p', 'u']);
+const KNOWN_LETTERS = new Set(Object.values(LONG_OPTIONS));
 
 const ASSIGNMENT = /^[A-Za-z_][A-Za-z0-9_]*=/;
 
@@ -65,13 +65,13 @@ interface Scanned {
   readonly words: readonly string[];
 }
 
-export function parseSudo(args: readonly string[]): Asked {
-  const scanned = scan(args);
-  return 'why' in scanned ? { is: 'mistake', why: scanned.why } : decide(scanned);
+export function parseSudo(args: readonly string[]): SudoAction {
+  const scanned = scanArguments(args);
+  return 'why' in scanned ? { is: 'mistake', why: scanned.why } : actionOf(scanned);
 }
 
-/** Flags and assignments in any order, up to the first word that is neither. */
-function scan(args: readonly string[]): Scanned | { readonly why: string } {
+/** Reads flags and assignments in any order, up to the first word that is neither. */
+function scanArguments(args: readonly string[]): Scanned | { readonly why: string } {
   const flags: Flag[] = [];
   const assignments: Record<string, string> = {};
   const rest = [...args];
@@ -96,9 +96,9 @@ type Flags = { readonly flags: readonly Flag[] } | { readonly why: string };
 
 function longFlag(word: string, rest: string[]): Flags {
   const [, name = '', value] = /^--([^=]*)(?:=(.*))?$/s.exec(word) ?? [];
-  const letter = LONG[name];
+  const letter = LONG_OPTIONS[name];
   if (letter === undefined) return { why: `there is no option --${name} here` };
-  if (!WITH_VALUE.has(letter)) return { flags: [{ letter, value }] };
+  if (!LETTERS_WITH_VALUE.has(letter)) return { flags: [{ letter, value }] };
   const given = value ?? rest.shift();
   return given === undefined
     ? { why: `option --${name} needs a value` }
@@ -110,8 +110,8 @@ function shortFlags(word: string, rest: string[]): Flags {
   const flags: Flag[] = [];
   for (let at = 1; at < word.length; at += 1) {
     const letter = word.charAt(at);
-    if (!KNOWN.has(letter)) return { why: `there is no option -${letter} here` };
-    if (!WITH_VALUE.has(letter)) {
+    if (!KNOWN_LETTERS.has(letter)) return { why: `there is no option -${letter} here` };
+    if (!LETTERS_WITH_VALUE.has(letter)) {
       flags.push({ letter, value: undefined });
       continue;
     }
@@ -123,7 +123,7 @@ function shortFlags(word: string, rest: string[]): Flags {
   return { flags };
 }
 
-function decide({ flags, assignments, words }: Scanned): Asked {
+function actionOf({ flags, assignments, words }: Scanned): SudoAction {
   const has = (letter: string) => flags.some((flag) => flag.letter === letter);
   const given = (letter: string) => flags.findLast((flag) => flag.letter === letter)?.value;
   if (has('h')) return { is: 'help' };

@@ -1,38 +1,38 @@
-/** One call of `sudo`, from the agent's side: starts what was asked for and stands between the two ends. */
+/** The agent's side of one call of `sudo`: starts the command and connects it to the calling program. */
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { TorporError } from '@torpor/protocol';
-import { startPiped } from '../piped-child.ts';
-import { workingDirectory } from '../process-environment.ts';
-import { killQuietly } from '../process-table.ts';
-import type { ShellPipes } from '../shell-pipes.ts';
-import type { LaunchOrder, StartedProcess, TerminalSize } from '../started-process.ts';
-import { startTerminal } from '../terminal.ts';
-import type { User } from '../users.ts';
+import type { User } from '../identity/users.ts';
+import { startPiped } from '../processes/piped-child.ts';
+import { workingDirectory } from '../processes/process-environment.ts';
+import { killQuietly } from '../processes/process-table.ts';
+import type { ShellPipes } from '../processes/shell-pipes.ts';
+import type { LaunchSpec, StartedProcess } from '../processes/started-process.ts';
+import { startTerminal } from '../processes/terminal.ts';
 import type { Accounts } from './accounts.ts';
 import { openCallersInput } from './callers-input.ts';
 import { type Frame, FrameReader, frame } from './frames.ts';
-import { launchOrder, type Order } from './order.ts';
+import { isTerminalSize, launchSpec, parseSudoRequest, type SudoRequest } from './sudo-request.ts';
 
-export interface CallerParts {
+export interface CallerOptions {
   readonly accounts: Accounts;
   readonly pipes: ShellPipes;
   readonly env: NodeJS.ProcessEnv;
   readonly sandboxId: () => string;
 }
 
-/** Settles when the call is over. Never rejects. */
-export async function serveCaller(socket: Socket, caller: User, parts: CallerParts): Promise<void> {
+/** Resolves when the call is over. Never rejects. */
+export async function serveCaller(socket: Socket, caller: User, parts: CallerOptions): Promise<void> {
   socket.on('error', () => {});
-  const frames = framesOf(socket);
+  const frames = readFrames(socket);
   try {
     const { value: first } = await frames.next();
-    if (first?.kind !== 'order') return;
-    const order = JSON.parse(first.bytes.toString('utf8')) as Order;
-    const call = await start(order, caller, parts);
-    if (order.command.background) socket.end(frame('exit', '0'));
-    else await Promise.all([takeFrames(frames, call), report(socket, call)]);
+    if (first?.kind !== 'request') return;
+    const request = parseSudoRequest(first.bytes.toString('utf8'));
+    const call = await start(request, caller, parts);
+    if (request.command.background) socket.end(frame('exit', '0'));
+    else await Promise.all([handleFrames(frames, call), sendOutput(socket, call)]);
   } catch (thrown) {
     const why = thrown instanceof Error ? thrown.message : String(thrown);
     if (socket.writable) socket.end(frame('refused', why));
@@ -44,34 +44,34 @@ export async function serveCaller(socket: Socket, caller: User, parts: CallerPar
 interface Call {
   readonly started: StartedProcess;
   readonly input: 'stdin' | 'pty';
-  /** Whether the program has to read its own input and send it. */
-  readonly isPassedOn: boolean;
-  /** Tells the program that there is room for input. Set once there is a way to. */
-  wantInput: () => void;
+  /** Whether the `sudo` program reads its input and sends it over the socket. */
+  readonly isForwarded: boolean;
+  /** Asks the program for more input. Set once output is connected. */
+  requestInput: () => void;
 }
 
-async function start(order: Order, caller: User, parts: CallerParts): Promise<Call> {
-  const target = await parts.accounts.target(order.command);
-  const launch = launchOrder({
-    order,
+async function start(request: SudoRequest, caller: User, parts: CallerOptions): Promise<Call> {
+  const target = await parts.accounts.target(request.command);
+  const launch = launchSpec({
+    request,
     caller,
     target,
     agentEnv: parts.env,
     sandboxId: parts.sandboxId(),
   });
-  const ready: LaunchOrder = {
+  const ready: LaunchSpec = {
     ...launch,
     cwd: await workingDirectory(launch.cwd, '/'),
     user: target.uid === 0 && target.gid === 0 ? undefined : target,
   };
-  if (order.terminal !== null) {
-    const started = await startTerminal(ready, order.terminal);
-    return { started, input: 'pty', isPassedOn: true, wantInput: () => {} };
+  if (request.terminal !== null) {
+    const started = await startTerminal(ready, request.terminal);
+    return { started, input: 'pty', isForwarded: true, requestInput: () => {} };
   }
-  const input = await openCallersInput(order.pid);
+  const input = await openCallersInput(request.pid);
   try {
     const started = await startPiped(ready, input?.fd ?? true, parts.pipes);
-    return { started, input: 'stdin', isPassedOn: input === undefined, wantInput: () => {} };
+    return { started, input: 'stdin', isForwarded: input === undefined, requestInput: () => {} };
   } catch (thrown) {
     throw thrown instanceof TorporError ? notStarted(thrown, ready.command) : thrown;
   } finally {
@@ -84,46 +84,50 @@ function notStarted(thrown: TorporError, command: string): Error {
   return code === 'ENOENT' ? new Error(`${command}: command not found`) : thrown;
 }
 
-async function* framesOf(socket: Socket): AsyncGenerator<Frame> {
+async function* readFrames(socket: Socket): AsyncGenerator<Frame> {
   const reader = new FrameReader();
   for await (const piece of socket) yield* reader.push(piece as Buffer);
 }
 
-/** Until the program goes away; when it does so first, the command hears of it as of a closed terminal. */
-async function takeFrames(frames: AsyncGenerator<Frame>, call: Call): Promise<void> {
+/** Handles frames until the program disconnects. When the command still runs then, it gets SIGHUP. */
+async function handleFrames(frames: AsyncGenerator<Frame>, call: Call): Promise<void> {
   const { started } = call;
   let isOver = false;
   void started.ended.then(() => {
     isOver = true;
   });
   try {
-    for await (const { kind, bytes } of frames) take(call, kind, bytes);
+    for await (const { kind, bytes } of frames) handleFrame(call, kind, bytes);
   } catch {
-    // Reset, or not a frame: it is gone either way.
+    // The connection was reset, or sent something that is no frame: the call is over either way.
   }
   if (!isOver) killQuietly(-started.pid, 'SIGHUP');
 }
 
-function take(call: Call, kind: Frame['kind'], bytes: Buffer): void {
+function handleFrame(call: Call, kind: Frame['kind'], bytes: Buffer): void {
   const { started, input } = call;
   try {
-    if (kind === 'input') started.write(input, Buffer.from(bytes)).then(call.wantInput, () => {});
+    if (kind === 'input') started.write(input, Buffer.from(bytes)).then(call.requestInput, () => {});
     if (kind === 'inputEnd' && input === 'stdin') started.closeStdin();
-    if (kind === 'size') started.resize(JSON.parse(bytes.toString('utf8')) as TerminalSize);
+    if (kind === 'size') resize(started, JSON.parse(bytes.toString('utf8')));
     if (kind === 'signal') forwardSignal(started.pid, bytes.toString('utf8'));
   } catch {
-    // A size that cannot be, an input that is closed already: nothing that should end a command.
+    // An invalid terminal size or an already closed input must not end the command.
   }
+}
+
+function resize(started: StartedProcess, size: unknown): void {
+  if (isTerminalSize(size)) started.resize(size);
 }
 
 function forwardSignal(pid: number, name: string): void {
   if (Object.hasOwn(constants.signals, name)) killQuietly(-pid, name as NodeJS.Signals);
 }
 
-async function report(socket: Socket, call: Call): Promise<void> {
-  const { started, isPassedOn } = call;
-  call.wantInput = () => void (socket.writable && socket.write(frame('wantInput')));
-  if (isPassedOn) call.wantInput();
+async function sendOutput(socket: Socket, call: Call): Promise<void> {
+  const { started, isForwarded: isPassedOn } = call;
+  call.requestInput = () => void (socket.writable && socket.write(frame('wantInput')));
+  if (isPassedOn) call.requestInput();
   const closed = new AbortController();
   socket.once('close', () => closed.abort());
   const reader = started.output.attach();
@@ -136,7 +140,7 @@ async function report(socket: Socket, call: Call): Promise<void> {
     }
     socket.end(frame('exit', String((await started.ended).shellCode)));
   } catch {
-    // The program went away; what it started is told by the other side.
+    // The program has disconnected; `handleFrames` signals the command.
   } finally {
     reader.detach();
   }

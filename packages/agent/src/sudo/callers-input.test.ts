@@ -14,7 +14,7 @@ beforeEach(async () => {
 
 afterEach(() => rm(proc, { recursive: true }));
 
-it('a file is opened at the place where the caller is', async () => {
+it('a file is opened at the caller’s position', async () => {
   await writeFile(join(proc, 'file'), '0123456789');
   await symlink(join(proc, 'file'), join(proc, '7/fd/0'));
   await writeFile(join(proc, '7/fdinfo/0'), 'pos:\t4\nflags:\t0100000\n');
@@ -23,7 +23,7 @@ it('a file is opened at the place where the caller is', async () => {
   await handle?.close();
 });
 
-it('a file in which the caller stands too far, or nobody knows where, is passed on', async () => {
+it('a file with a too large or unknown position is forwarded', async () => {
   await writeFile(join(proc, 'file'), '0123456789');
   await symlink(join(proc, 'file'), join(proc, '7/fd/0'));
   for (const info of ['pos:\t99999999999\n', 'flags: 0\n']) {
@@ -32,7 +32,7 @@ it('a file in which the caller stands too far, or nobody knows where, is passed 
   }
 });
 
-it('a directory, and nothing at all, are passed on', async () => {
+it('a directory and a missing input are forwarded', async () => {
   expect(await openCallersInput(7, proc)).toBeUndefined();
   await symlink(proc, join(proc, '7/fd/0'));
   expect(await openCallersInput(7, proc)).toBeUndefined();

@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { FrameReader, frame } from './frames.ts';
 
 describe('frames', () => {
-  it('arrive as they were sent, whatever pieces they come in', () => {
+  it('arrive as they were sent, in pieces of any size', () => {
     const sent = Buffer.concat([
-      frame('order', '{}'),
+      frame('request', '{}'),
       frame('inputEnd'),
       frame('stdout', Buffer.from([0, 255])),
     ]);
@@ -13,7 +13,7 @@ describe('frames', () => {
       const got = [];
       for (let at = 0; at < sent.length; at += size) got.push(...reader.push(sent.subarray(at, at + size)));
       expect(got.map(({ kind, bytes }) => [kind, bytes.toString('hex')])).toEqual([
-        ['order', '7b7d'],
+        ['request', '7b7d'],
         ['inputEnd', ''],
         ['stdout', '00ff'],
       ]);
@@ -22,7 +22,7 @@ describe('frames', () => {
 
   it.each([
     ['a kind that there is not', Buffer.from([99, 0, 0, 0, 0])],
-    ['more than anybody has to say', Buffer.from([0, 255, 255, 255, 255])],
+    ['a length beyond the limit', Buffer.from([0, 255, 255, 255, 255])],
   ])('are refused with %s', (_, bytes) => {
     expect(() => [...new FrameReader().push(bytes)]).toThrow('not a frame');
   });

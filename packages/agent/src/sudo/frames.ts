@@ -1,10 +1,10 @@
-/** What the `sudo` program and the agent say to each other: a kind, a length, and so many bytes. */
+/** Framing between the `sudo` program and the agent: a kind, a length, and that many bytes. */
 
-/** By the number that stands for each on the wire. Both ends are always of one build. */
+/** The index of a kind is its number on the wire. Both ends always come from the same build. */
 const KINDS = [
-  /** To the agent: an `Order` as JSON, first and once. */
-  'order',
-  /** To the agent: one piece of input, for one `wantInput`. */
+  /** To the agent: a `SudoRequest` as JSON; the first frame. */
+  'request',
+  /** To the agent: one piece of input, in answer to one `wantInput`. */
   'input',
   'inputEnd',
   /** To the agent: the size of the terminal, as JSON. */
@@ -13,11 +13,11 @@ const KINDS = [
   'signal',
   'stdout',
   'stderr',
-  /** To the program: room for one more piece of input. It reads nothing before, as it is not its to read. */
+  /** To the program: asks for one piece of input. The program reads no input before, because others may read it. */
   'wantInput',
-  /** To the program: the exit code, as text. The last one. */
+  /** To the program: the exit code as text; the last frame. */
   'exit',
-  /** To the program: a sentence why nothing was started. The last one. */
+  /** To the program: why nothing was started; the last frame. */
   'refused',
 ] as const;
 
@@ -30,7 +30,7 @@ export interface Frame {
 
 const HEAD_BYTES = 5;
 
-/** An order carries an environment and arguments, for which the kernel's own limit is two mebibytes. */
+/** A request carries an environment and arguments, which the kernel limits to two mebibytes. */
 const MAX_BYTES = 8 * 1024 * 1024;
 
 export function frame(kind: FrameKind, content: Uint8Array | string = ''): Buffer {
@@ -41,20 +41,20 @@ export function frame(kind: FrameKind, content: Uint8Array | string = ''): Buffe
   return Buffer.concat([head, bytes]);
 }
 
-/** Frames out of the pieces in which they arrive. */
+/** Assembles frames from the pieces in which they arrive. */
 export class FrameReader {
-  private pending: Buffer = Buffer.alloc(0);
+  #pending: Buffer = Buffer.alloc(0);
 
-  /** Throws on what cannot be a frame; nothing after it can be read. */
+  /** Throws on invalid input; nothing after it can be read. */
   *push(piece: Buffer): Generator<Frame> {
-    this.pending = this.pending.length === 0 ? piece : Buffer.concat([this.pending, piece]);
-    while (this.pending.length >= HEAD_BYTES) {
-      const kind = KINDS[this.pending.readUInt8(0)];
-      const length = this.pending.readUInt32BE(1);
+    this.#pending = this.#pending.length === 0 ? piece : Buffer.concat([this.#pending, piece]);
+    while (this.#pending.length >= HEAD_BYTES) {
+      const kind = KINDS[this.#pending.readUInt8(0)];
+      const length = this.#pending.readUInt32BE(1);
       if (kind === undefined || length > MAX_BYTES) throw new Error('This is not a frame.');
-      if (this.pending.length < HEAD_BYTES + length) return;
-      const bytes = this.pending.subarray(HEAD_BYTES, HEAD_BYTES + length);
-      this.pending = this.pending.subarray(HEAD_BYTES + length);
+      if (this.#pending.length < HEAD_BYTES + length) return;
+      const bytes = this.#pending.subarray(HEAD_BYTES, HEAD_BYTES + length);
+      this.#pending = this.#pending.subarray(HEAD_BYTES + length);
       yield { kind, bytes };
     }
   }

@@ -8,21 +8,21 @@ import { text } from 'node:stream/consumers';
 import { spawn as spawnTerminal } from '@lydell/node-pty';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningAgent, runAgent } from '../../testing/running-agent.ts';
-import { socketOf } from './door-path.ts';
+import { socketOf } from './socket-path.ts';
 
-/** On this machine itself, where whoever runs the tests as root is the one who may. */
+/** Runs on this machine itself, where root may use sudo. */
 describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
   let directory = '';
-  let door = '';
+  let sockets = '';
   let agent: RunningAgent;
   const program = join(import.meta.dirname, 'program.ts');
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'torpor-sudo-'));
     await chmod(directory, 0o755);
-    door = join(directory, 'door');
-    agent = await runAgent({ args: ['--sudo-dir', door] });
-    const sudo = `#!/bin/sh\nexec '${process.execPath}' '${program}' '${door}' "$@"\n`;
+    sockets = join(directory, 'sockets');
+    agent = await runAgent({ args: ['--sudo-dir', sockets] });
+    const sudo = `#!/bin/sh\nexec '${process.execPath}' '${program}' '${sockets}' "$@"\n`;
     await writeFile(join(directory, 'sudo'), sudo, { mode: 0o755 });
   });
 
@@ -51,7 +51,7 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
     return { output, errors, code: code ?? signal };
   }
 
-  it('runs a command, keeps its two outputs apart and passes on its exit code', async () => {
+  it('runs a command with separate stdout and stderr, and returns its exit code', async () => {
     expect(await sh('sudo sh -c "id -u; echo oops >&2; exit 7"')).toEqual({
       output: '0\n',
       errors: 'oops\n',
@@ -59,14 +59,14 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
     });
   });
 
-  it('runs it as another user, in a clean environment, where the caller is', async () => {
+  it('runs it as another user, in a clean environment, in the caller’s directory', async () => {
     const line = `sudo -u nobody sh -c 'id -un; echo "$MINE|$USER|$SUDO_UID"; pwd'`;
     expect((await sh(line)).output).toBe(`nobody\n|nobody|0\n${directory}\n`);
     expect((await sh('sudo -E sh -c \'echo "$MINE"\'')).output).toBe('x\n');
     expect((await sh('sudo A=1 sh -c \'echo "$A"\'')).output).toBe('1\n');
   });
 
-  it('says what is wrong', async () => {
+  it('reports what is wrong', async () => {
     expect(await sh('sudo no-such-program')).toMatchObject({
       errors: 'sudo: no-such-program: command not found\n',
       code: 1,
@@ -75,41 +75,41 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
     expect((await sh('sudo')).code).toBe(1);
   });
 
-  it('tells how a command was killed as a shell does', async () => {
+  it('reports a killed command as a shell does', async () => {
     expect((await sh("sudo sh -c 'kill -TERM $$'")).code).toBe(143);
   });
 
-  it('gives the command its input, and takes nothing of it for itself', async () => {
+  it('gives the command its input, and reads none of it itself', async () => {
     expect((await sh('echo hello | sudo cat')).output).toBe('hello\n');
     const loop = 'printf "a\\nb\\nc\\n" | while read x; do sudo true; echo $x; done';
     expect((await sh(loop)).output).toBe('a\nb\nc\n');
   });
 
-  it('gives it a file from where the caller stands in it', async () => {
+  it('gives it a file at the caller’s position', async () => {
     await writeFile(join(directory, 'lines'), 'one\ntwo\nthree\n');
     expect((await sh('{ dd bs=1 count=4 of=/dev/null 2>/dev/null; sudo cat; } < lines')).output).toBe(
       'two\nthree\n',
     );
   });
 
-  it('writes into a file after what is there, and before what comes', async () => {
+  it('writes into a file in order with the caller’s own output', async () => {
     await sh('{ echo first; sudo echo second; echo third; } > order');
     expect(await readFile(join(directory, 'order'), 'utf8')).toBe('first\nsecond\nthird\n');
   });
 
-  it('passes on input that cannot be opened again, such as a socket', async () => {
+  it('forwards input that cannot be opened again, such as a socket', async () => {
     // Node gives its children sockets.
     const child = start('exec sudo cat', { stdio: ['pipe', 'pipe', 'inherit'] });
     child.stdin?.end('x'.repeat(500_000));
     expect(child.stdout && (await text(child.stdout))).toHaveLength(500_000);
   });
 
-  it('passes on much output whole, and stops when nobody reads it', async () => {
+  it('forwards large output completely, and stops when the reader is gone', async () => {
     expect((await sh('sudo head -c 5000000 /dev/zero | wc -c')).output?.trim()).toBe('5000000');
     expect((await sh('sudo yes | head -n 1')).output).toBe('y\n');
   });
 
-  it('passes on signals', async () => {
+  it('forwards signals', async () => {
     const child = start(
       `exec sudo sh -c 'trap "echo caught; exit 3" INT; echo ready; while :; do sleep 0.05; done'`,
       {
@@ -126,7 +126,7 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
   });
 
   it('ends the command when it is killed itself', async () => {
-    // A number that no other test on this machine sleeps for.
+    // A duration that no other test on this machine uses.
     const sleep = `sleep 1000.${process.pid}`;
     const child = start(`exec sudo sh -c "echo ready; exec ${sleep}"`, {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -137,7 +137,7 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
     await expect.poll(left, { timeout: 10_000 }).toMatchObject({ output: '' });
   });
 
-  it('leaves a command in the background running, and its output unread', async () => {
+  it('leaves a command in the background running, without reading its output', async () => {
     expect(await sh('sudo -b sh -c "sleep 0.3; echo late; echo done > background"')).toMatchObject({
       code: 0,
     });
@@ -145,7 +145,7 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
     await expect.poll(written, { timeout: 10_000 }).toBe('done\n');
   });
 
-  it('gives a command in a terminal a terminal, of the right size and with its keys', async () => {
+  it('gives a command in a terminal a terminal with the right size and its keys', async () => {
     const line = `sudo sh -c 'test -t 0 && test -t 1 && stty size && read x && echo "got $x"'`;
     const terminal = spawnTerminal('/bin/sh', ['-c', line], {
       env: env() as Record<string, string>,
@@ -158,12 +158,12 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
       said += data;
     });
     const { exitCode } = await new Promise<{ exitCode: number }>((resolve) => terminal.onExit(resolve));
-    // Every new line once, whatever stands between the two terminals.
+    // Every line feed arrives once, although there are two terminals.
     expect(said).toMatch(/^17 91\r\nkeys\r\ngot keys\r\n$/);
     expect(exitCode).toBe(0);
   });
 
-  it('is refused to whom the kernel does not let in', async () => {
+  it('is refused to users who may not open the socket', async () => {
     const nobody = { uid: 65_534, gid: 65_534 };
     const refusal = await sh('sudo id', nobody);
     expect(refusal).toMatchObject({
@@ -172,19 +172,19 @@ describe.skipIf(process.getuid?.() !== 0)('sudo', () => {
       errors: expect.stringContaining('may not use sudo'),
     });
     expect((await sh('sudo -l', nobody)).code).toBe(1);
-    const direct = `require('net').connect('${socketOf(door, 0)}').on('error', (e) => console.log(e.code))`;
+    const direct = `require('net').connect('${socketOf(sockets, 0)}').on('error', (e) => console.log(e.code))`;
     const attempt = await sh(`'${process.execPath}' -e "${direct}"`, nobody);
     expect(attempt.output).toBe('EACCES\n');
   });
 
-  it('does not break when somebody talks nonsense to it', async () => {
-    const socket = connect(socketOf(door, 0));
+  it('survives invalid bytes on its socket', async () => {
+    const socket = connect(socketOf(sockets, 0));
     socket.end('this is not a frame at all, whatever it may be');
     await once(socket, 'close').catch(() => {});
     expect((await sh('sudo echo still here')).output).toBe('still here\n');
   });
 
-  it('answers what it may do', async () => {
+  it('answers -v, -n, -k and -l', async () => {
     expect(await sh('sudo -v && sudo -n true && sudo -k && sudo -l')).toMatchObject({
       code: 0,
       output: expect.stringContaining('NOPASSWD: ALL'),

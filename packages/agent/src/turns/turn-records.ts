@@ -1,41 +1,37 @@
 /**
- * What was written down about each turn, in files of the sandbox: what happens to the files of the sandbox happens
- * to its memory of turns. A record is on the disk before anybody acts on it.
+ * The record of each turn, in the sandbox's own files: a rollback or fork of the files applies to the records as well.
+ * A record is on disk before the agent acts on it.
  */
 import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { errnoOf } from '../agent-failures.ts';
+import { errnoOf } from '../files/file-errors.ts';
 
 export type TurnRecord =
-  /** It may be that the program has it. */
+  /** The program may have received the turn or not. */
   { readonly is: 'recorded' } | { readonly is: 'written'; readonly tag: string; readonly offset: number };
 
 export class TurnRecords {
-  private readonly directory: string;
+  readonly #directory: string;
 
   constructor(directory: string) {
-    this.directory = directory;
+    this.#directory = directory;
   }
 
   async find(id: string): Promise<TurnRecord | undefined> {
     try {
-      const record = JSON.parse(await readFile(this.path(id), 'utf8')) as TurnRecord;
-      const { is, tag, offset } = record as Partial<Extract<TurnRecord, { is: 'written' }>>;
-      if (is === 'written' && typeof tag === 'string' && typeof offset === 'number')
-        return { is, tag, offset };
-      return { is: 'recorded' };
+      return parseRecord(await readFile(this.#path(id), 'utf8'));
     } catch (thrown) {
       if (errnoOf(thrown) === 'ENOENT') return undefined;
-      // Whatever stands there, there was a record.
+      // The content is damaged, but the record existed.
       if (thrown instanceof SyntaxError) return { is: 'recorded' };
       throw thrown;
     }
   }
 
-  /** The file is whole or as it was before, whenever the power goes. */
+  /** Atomic and durable: after a power failure the file has the new or the old content. */
   async write(id: string, record: TurnRecord): Promise<void> {
-    await mkdir(this.directory, { recursive: true, mode: 0o700 });
-    const path = this.path(id);
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    const path = this.#path(id);
     const fresh = `${path}.new`;
     const file = await open(fresh, 'w', 0o600);
     try {
@@ -45,18 +41,25 @@ export class TurnRecords {
       await file.close();
     }
     await rename(fresh, path);
-    await syncDirectory(this.directory);
-    await syncDirectory(dirname(this.directory));
+    await syncDirectory(this.#directory);
+    await syncDirectory(dirname(this.#directory));
   }
 
-  async forget(id: string): Promise<void> {
-    await rm(this.path(id), { force: true });
-    await syncDirectory(this.directory);
+  async remove(id: string): Promise<void> {
+    await rm(this.#path(id), { force: true });
+    await syncDirectory(this.#directory);
   }
 
-  private path(id: string): string {
-    return join(this.directory, `${id}.json`);
+  #path(id: string): string {
+    return join(this.#directory, `${id}.json`);
   }
+}
+
+function parseRecord(text: string): TurnRecord {
+  const record = JSON.parse(text) as Partial<Record<'is' | 'tag' | 'offset', unknown>>;
+  const { is, tag, offset } = record;
+  if (is === 'written' && typeof tag === 'string' && typeof offset === 'number') return { is, tag, offset };
+  return { is: 'recorded' };
 }
 
 async function syncDirectory(path: string): Promise<void> {

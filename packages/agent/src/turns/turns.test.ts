@@ -13,7 +13,7 @@ const newTurn = () => makeId('turn', randomBytes);
 
 describe('a turn', () => {
   let agent: RunningAgent;
-  /** What the program has read. */
+  /** File with everything that the program has read. */
   let log: string;
   beforeAll(async () => {
     agent = await runAgent();
@@ -33,7 +33,7 @@ describe('a turn', () => {
     return text;
   };
 
-  it('is given to a program of its own once, however often and at once it comes', async () => {
+  it('is delivered once to a program of its own, for repeated and concurrent requests', async () => {
     const order = { id: newTurn(), keep: null, process: shell(`tee -a ${log}`), input: 'hello\n' };
     const first = await Promise.all([1, 2, 3].map(() => agent.client.deliverTurn(order)));
     const later = await agent.client.deliverTurn(order);
@@ -42,20 +42,20 @@ describe('a turn', () => {
     expect(await readFile(log, 'utf8')).toBe('hello\n');
   });
 
-  it('goes to a program that stays, and says where its answer begins', async () => {
+  it('is delivered to a kept program, with the offset where its answer begins', async () => {
     const process = shell(`tee -a ${log}`);
     const order = (input: string) => ({ id: newTurn(), keep: 'thread', process, input });
     const one = await agent.client.deliverTurn(order('one\n'));
     await expect.poll(() => readFile(log, 'utf8').catch(() => '')).toBe('one\n');
     await expect.poll(async () => (await agent.client.deliverTurn(order('+\n'))).is === 'written').toBe(true);
-    if (one.is !== 'written') throw new Error('It was not written.');
+    if (one.is !== 'written') throw new Error('The turn was not written.');
     await expect.poll(() => readFile(log, 'utf8')).toBe('one\n+\n');
     const two = await agent.client.deliverTurn(order('two\n'));
     expect(two).toMatchObject({ is: 'written', tag: one.tag });
     expect(two.is === 'written' && two.offset).toBeGreaterThanOrEqual(4);
   });
 
-  it('that cannot be started may come again', async () => {
+  it('can be delivered again when its program could not be started', async () => {
     const order = { id: newTurn(), keep: null, input: 'x' };
     const broken = { ...order, process: { cmd: '/nonexistent', args: [], envs: {} } };
     await expect(agent.client.deliverTurn(broken)).rejects.toMatchObject({ code: 'invalid_request' });
@@ -64,7 +64,7 @@ describe('a turn', () => {
     });
   });
 
-  it('is refused when it is none', async () => {
+  it('is refused when its id is malformed', async () => {
     const order = { id: '../../etc/passwd', keep: null, process: shell('cat'), input: 'x' };
     await expect(agent.client.deliverTurn(order)).rejects.toMatchObject({ code: 'invalid_request' });
   });
@@ -79,7 +79,7 @@ describe('the record of a turn', () => {
 
   const order = { id: newTurn(), keep: null, process: shell('cat'), input: 'x' };
 
-  it('is there before the program is, and makes an interrupted one unknown for ever', async () => {
+  it('exists before the program starts, and makes an interrupted turn unknown forever', async () => {
     const records = new TurnRecords(join(directory, 'turns'));
     let recorded: string[] = [];
     const dying = new Turns({
@@ -89,14 +89,15 @@ describe('the record of a turn', () => {
         return new Promise(() => {});
       },
     });
-    void dying.take(order);
+    void dying.deliver(order);
     await expect.poll(() => recorded).toEqual([`${order.id}.json`]);
-    const launch = () => Promise.reject(new Error('It must not be started again.'));
+    const launch = () => Promise.reject(new Error('The program must not be started again.'));
     const later = new Turns({ records: new TurnRecords(join(directory, 'turns')), launch });
-    for (let times = 0; times < 2; times++) expect(await later.take(order)).toMatchObject({ is: 'unknown' });
+    for (let times = 0; times < 2; times++)
+      expect(await later.deliver(order)).toMatchObject({ is: 'unknown' });
   });
 
-  it('counts as one, whatever became of its content', async () => {
+  it('counts even when its content is damaged', async () => {
     const records = new TurnRecords(directory);
     await writeFile(join(directory, `${order.id}.json`), '{"is":');
     expect(await records.find(order.id)).toEqual({ is: 'recorded' });

@@ -1,83 +1,86 @@
 /**
- * Turns of a session: each is given to a program once. Its id is on the disk before the program gets a byte of it,
- * and whoever asks again is told what is written there. When that says less than what happened, because something
- * broke in between, the answer is that it cannot be known.
+ * Delivers each turn of a session to its program once. The id of the turn is on disk before the program gets a byte of
+ * it, and a repeated request is answered from the record. When the agent was interrupted between recording and writing,
+ * the answer is that the outcome is unknown.
  */
 import { TorporError } from '@torpor/protocol';
-import type { TrackedProcess } from '../process-table.ts';
-import { parseOrder, type TurnOrder } from './turn-order.ts';
+import type { TrackedProcess } from '../processes/process-table.ts';
 import type { TurnRecords } from './turn-records.ts';
+import { parseTurnRequest, type TurnRequest } from './turn-request.ts';
 
-export type Receipt =
+export type TurnReceipt =
   | { readonly is: 'written'; readonly tag: string; readonly offset: number }
   | { readonly is: 'unknown'; readonly why: string };
 
 interface LaunchRequest {
-  readonly process: TurnOrder['process'];
+  readonly process: TurnRequest['process'];
   readonly stdin: boolean;
   readonly tag: string;
 }
 
-export interface TurnsParts {
+export interface TurnsOptions {
   readonly records: TurnRecords;
   readonly launch: (request: LaunchRequest) => Promise<TrackedProcess>;
 }
 
 export class Turns {
-  private readonly parts: TurnsParts;
-  private readonly underWay = new Map<string, Promise<Receipt>>();
-  /** Programs that stay between turns, by the name they are kept under; with them they are lost with this process. */
-  private readonly kept = new Map<string, { readonly program: string; readonly process: TrackedProcess }>();
+  readonly #options: TurnsOptions;
+  readonly #inProgress = new Map<string, Promise<TurnReceipt>>();
+  /** Processes that are kept between turns, by name. They are lost when the agent ends. */
+  readonly #keptProcesses = new Map<string, { readonly program: string; readonly process: TrackedProcess }>();
 
-  constructor(parts: TurnsParts) {
-    this.parts = parts;
+  constructor(parts: TurnsOptions) {
+    this.#options = parts;
   }
 
-  /** Twins wait for the first. */
-  async take(body: unknown): Promise<Receipt> {
-    const order = parseOrder(body);
-    const known = this.underWay.get(order.id);
+  /** Concurrent requests with the same id wait for the first. */
+  async deliver(body: unknown): Promise<TurnReceipt> {
+    const request = parseTurnRequest(body);
+    const known = this.#inProgress.get(request.id);
     if (known !== undefined) return known;
-    const taking = this.takeOnce(order).finally(() => this.underWay.delete(order.id));
-    this.underWay.set(order.id, taking);
+    const taking = this.#deliverOnce(request).finally(() => this.#inProgress.delete(request.id));
+    this.#inProgress.set(request.id, taking);
     return taking;
   }
 
-  private async takeOnce(order: TurnOrder): Promise<Receipt> {
-    const { records } = this.parts;
-    const before = await records.find(order.id);
+  async #deliverOnce(request: TurnRequest): Promise<TurnReceipt> {
+    const { records } = this.#options;
+    const before = await records.find(request.id);
     if (before?.is === 'written') return before;
     if (before !== undefined) {
-      return { is: 'unknown', why: 'the sandbox broke off between recording it and writing it.' };
+      return {
+        is: 'unknown',
+        why: 'the agent was interrupted between recording the turn and writing it to the program.',
+      };
     }
-    await records.write(order.id, { is: 'recorded' });
-    const process = await this.programFor(order).catch(async (thrown: unknown) => {
-      // Nothing runs that could have it, so that it may come again.
-      await records.forget(order.id);
+    await records.write(request.id, { is: 'recorded' });
+    const process = await this.#processFor(request).catch(async (thrown: unknown) => {
+      // No program has received the turn, so it may be delivered again.
+      await records.remove(request.id);
       throw thrown;
     });
-    const offset = order.keep === null ? 0 : process.started.output.writtenBytes;
+    const offset = request.keep === null ? 0 : process.started.output.writtenBytes;
     const tag = process.tag ?? '';
     try {
-      await process.started.write('stdin', Buffer.from(order.input));
-      if (order.keep === null) process.started.closeStdin();
+      await process.started.write('stdin', Buffer.from(request.input));
+      if (request.keep === null) process.started.closeStdin();
     } catch (thrown) {
-      // A program may end without reading all of its input; one that stays has not done its work then.
-      if (order.keep !== null) return { is: 'unknown', why: TorporError.from(thrown).message };
+      // A program may end without reading all its input. A kept program that fails to read it may not have the turn.
+      if (request.keep !== null) return { is: 'unknown', why: TorporError.from(thrown).message };
     }
     const record = { is: 'written', tag, offset } as const;
-    await records.write(order.id, record);
+    await records.write(request.id, record);
     return record;
   }
 
-  private async programFor({ id, keep, process: wanted }: TurnOrder): Promise<TrackedProcess> {
+  async #processFor({ id, keep, process: wanted }: TurnRequest): Promise<TrackedProcess> {
     const request = { process: wanted, stdin: true, tag: id };
-    if (keep === null) return this.parts.launch(request);
+    if (keep === null) return this.#options.launch(request);
     const program = JSON.stringify(wanted.args);
-    const running = this.kept.get(keep);
+    const running = this.#keptProcesses.get(keep);
     if (running?.process.exit === undefined && running?.program === program) return running.process;
-    const process = await this.parts.launch(request);
-    this.kept.set(keep, { program, process });
+    const process = await this.#options.launch(request);
+    this.#keptProcesses.set(keep, { program, process });
     return process;
   }
 }

@@ -9,8 +9,8 @@ import { sectionsOf } from './sections.ts';
 const manifest = (more: object) => textFile('package.json', JSON.stringify(more));
 const docs = (...files: ReturnType<typeof textFile>[]) => documentation(files, null, []);
 
-describe('the sections of a text', () => {
-  it('begin at headings of the second level, and not inside of code', () => {
+describe('the sections of a Markdown text', () => {
+  it('begin at second-level headings, and not inside code blocks', () => {
     const text = '# T\n\nabout\n\n## One ##\n\na\n### deeper\n\n```sh\n## no heading\n```\n## Two\r\nb\n';
     expect(sectionsOf(text)).toEqual([
       { heading: '', text: '# T\n\nabout' },
@@ -21,7 +21,7 @@ describe('the sections of a text', () => {
 });
 
 describe('the documentation of a build', () => {
-  it('is what the application says of itself', () => {
+  it('comes from the texts of the application', () => {
     const readme = [
       '# Otters',
       'All about them.',
@@ -50,7 +50,7 @@ describe('the documentation of a build', () => {
       '```sh\nnpm install\nnpm run check\nnpm run dev\n```\n\nIt listens on port 5173.',
     ],
     [textFile('index.html', '<p>'), '```sh\npython3 -m http.server 3000\n```\n\nIt listens on port 3000.'],
-  ])('says how to run what does not say it itself', (file, expected) => {
+  ])('explains how to run an application that does not explain it', (file, expected) => {
     expect(docs(file)).toEqual({
       overview: null,
       features: null,
@@ -60,14 +60,14 @@ describe('the documentation of a build', () => {
     });
   });
 
-  it('is nothing where nothing is known', () => {
+  it('is null where nothing is known', () => {
     const nothing = { overview: null, features: null, getting_started: null, faq: null, changelog: null };
     expect(docs()).toEqual(nothing);
     expect(docs(textFile('README.md', ' \n'), manifest({ scripts: {} }))).toEqual(nothing);
     expect(docs(textFile('package.json', '{'))).toEqual(nothing);
   });
 
-  it('has the versions that it goes on from, when there is no other list of changes', () => {
+  it('lists the previous versions when there is no changelog', () => {
     const versions = [
       { version: 'build_v0_2', goal: 'make it\nblue' },
       { version: 'build_v0_1', goal: 'a page' },
@@ -91,8 +91,8 @@ describe('the documentation of a build', () => {
   });
 });
 
-describe.each(databaseKinds)('what there is to read about a build on %s', (kind) => {
-  it('is told when it is there, and has the line of its builds', async () => {
+describe.each(databaseKinds)('the stored documentation of a build on %s', (kind) => {
+  it('is announced by an event, and lists the chain of builds', async () => {
     const world = await buildWorld(kind, { settings: { firstLookMs: 1, longestLookMs: 5 } });
     const build = async (goal: string, more: object = {}) => {
       const { job_id } = await world.builds.begin(OWNER, { project_id: 'p', goal, ...more });

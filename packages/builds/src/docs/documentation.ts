@@ -1,15 +1,14 @@
 /**
- * What there is to read about a build. It comes from the texts that the application brings along, from what its
- * package.json makes run, and from the builds that it goes on from. Nothing is made up: what none of them says is
- * null.
+ * The documentation of a build. It comes from the application's own texts, from the scripts in its package.json, and
+ * from the goals of the builds it is based on. Nothing is invented: a section without a source is null.
  */
 import type { BuildDocs } from '@torpor/protocol';
 import { describeProject, type Project } from '../pipeline/project.ts';
 import { type GeneratedFile, textOf } from '../runners/generated-files.ts';
 import { type Section, sectionsOf } from './sections.ts';
 
-/** One ready build of the line that ends with the one described, and what it was asked for. */
-export interface Version {
+/** One ready build in the chain of builds that leads to the described one, with its goal. */
+export interface BuiltVersion {
   readonly version: string;
   readonly goal: string;
 }
@@ -25,7 +24,7 @@ const MAX_CHARACTERS = 100_000;
 export function documentation(
   files: readonly GeneratedFile[],
   wantedPort: number | null,
-  versions: readonly Version[],
+  versions: readonly BuiltVersion[],
 ): BuildDocs {
   const readme = sectionsOf(read(files, 'readme.md') ?? '');
   const about = (heading: RegExp) => bounded(joined(readme.filter((one) => heading.test(one.heading))));
@@ -34,11 +33,11 @@ export function documentation(
     features: about(FEATURES),
     getting_started: about(GETTING_STARTED) ?? howToRun(files, wantedPort),
     faq: about(FAQ) ?? bounded(read(files, 'faq.md') ?? ''),
-    changelog: bounded(read(files, 'changelog.md') ?? '') ?? about(CHANGELOG) ?? lineOf(versions),
+    changelog: bounded(read(files, 'changelog.md') ?? '') ?? about(CHANGELOG) ?? changelogOf(versions),
   };
 }
 
-export function documentsItself(docs: BuildDocs): boolean {
+export function hasDocumentation(docs: BuildDocs): boolean {
   return Object.values(docs).some((section) => section !== null);
 }
 
@@ -56,7 +55,7 @@ function bounded(text: string): string | null {
   return trimmed === '' ? null : trimmed.slice(0, MAX_CHARACTERS).toWellFormed();
 }
 
-/** The commands that the build itself runs, in the words of npm. */
+/** The commands that the build itself runs, as npm commands. */
 function howToRun(files: readonly GeneratedFile[], wantedPort: number | null): string | null {
   const project = projectOf(files, wantedPort);
   if (project === undefined) return null;
@@ -73,7 +72,7 @@ function howToRun(files: readonly GeneratedFile[], wantedPort: number | null): s
   return ['```sh', ...commands, '```', '', `It listens on port ${port}.`].join('\n');
 }
 
-/** Undefined when the files are no application. */
+/** Undefined when the files are not an application. */
 function projectOf(files: readonly GeneratedFile[], wantedPort: number | null): Project | undefined {
   try {
     return describeProject(files, wantedPort);
@@ -84,7 +83,7 @@ function projectOf(files: readonly GeneratedFile[], wantedPort: number | null): 
 
 const MAX_GOAL = 300;
 
-function lineOf(versions: readonly Version[]): string | null {
+function changelogOf(versions: readonly BuiltVersion[]): string | null {
   const lines = versions.map(({ version, goal }) => {
     const words = goal.replace(/\s+/g, ' ').trim();
     return `- **${version}**: ${words.length > MAX_GOAL ? `${words.slice(0, MAX_GOAL).toWellFormed()}…` : words}`;

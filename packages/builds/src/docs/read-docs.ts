@@ -1,11 +1,11 @@
-/** The documentation of a build, from what is stored of it and of the builds before it. */
+/** Reads the documentation of a build from its stored files and from the builds before it. */
 import type { Queryable } from '@torpor/engine';
 import type { BuildDocs, JobId } from '@torpor/protocol';
 import type { BuildJob } from '../jobs/job.ts';
 import { readFiles } from '../jobs/stored-files.ts';
-import { documentation, type Version } from './documentation.ts';
+import { type BuiltVersion, documentation } from './documentation.ts';
 
-/** How far back a line of builds is told. */
+/** At most this many builds appear in the changelog. */
 const MAX_VERSIONS = 100;
 
 export async function docsOf(db: Queryable, job: BuildJob): Promise<BuildDocs> {
@@ -13,7 +13,7 @@ export async function docsOf(db: Queryable, job: BuildJob): Promise<BuildDocs> {
   return documentation(files, job.wantedPort, await versionsUpTo(db, job.id));
 }
 
-/** It was told when its files were stored, if they say anything. */
+/** The event was written together with the files, when they contain documentation. */
 export async function hasDocs(db: Queryable, id: JobId): Promise<boolean> {
   const [told] = await db.query(
     `SELECT seq FROM build_events WHERE job_id = $1 AND type = 'documentation.updated' LIMIT 1`,
@@ -22,8 +22,8 @@ export async function hasDocs(db: Queryable, id: JobId): Promise<boolean> {
   return told !== undefined;
 }
 
-/** Newest first. A row of iterations, and what was built again, is one line. */
-async function versionsUpTo(db: Queryable, id: JobId): Promise<Version[]> {
+/** Newest first. Iterations and rebuilds form one chain. */
+async function versionsUpTo(db: Queryable, id: JobId): Promise<BuiltVersion[]> {
   return db.query<{ version: string; goal: string }>(
     `WITH RECURSIVE line (id, depth) AS (
        SELECT id, 1 FROM build_jobs WHERE id = $1

@@ -1,7 +1,7 @@
-/** A text in Markdown, taken apart at its headings. */
+/** Splits a Markdown text at its second-level headings. */
 
 export interface Section {
-  /** Without its marks; empty for what stands before the first heading of the second level. */
+  /** Without the `##`; empty for the text before the first such heading. */
   readonly heading: string;
   readonly text: string;
 }
@@ -9,7 +9,7 @@ export interface Section {
 const HEADING = /^##[ \t]+(.+?)[ \t]*#*[ \t]*$/;
 const FENCE = /^ {0,3}(```|~~~)/;
 
-/** The first is what stands before any heading of the second level: a title and what it is about. */
+/** The first section is the text before any second-level heading: the title and the introduction. */
 export function sectionsOf(markdown: string): Section[] {
   const sections: { heading: string; lines: string[] }[] = [{ heading: '', lines: [] }];
   let fence: string | undefined;

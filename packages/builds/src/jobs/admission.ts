@@ -1,9 +1,9 @@
 /**
- * Who may work now: slots per user, per project and per organisation, given in the order of the line.
+ * Admission: gives slots per user, per project and per organisation to waiting builds, in order of priority and number.
  *
- * A job that has a slot stands in the engine's queue, by priority and then by number; one that has none waits in
- * its own row. Whoever gives or frees a slot holds the gate, so that no cap is exceeded by two at once, and takes
- * it before any job's row, so that no two wait for each other.
+ * A build with a slot is in the engine's queue; a build without one waits in its own row. A transaction that gives or
+ * frees a slot holds the admission lock (the row of `build_gate`), so that two transactions cannot exceed a limit
+ * together. It takes the admission lock before any job's row, so that no two transactions deadlock.
  */
 import { enqueue, runningBuildQuotas, type Transaction } from '@torpor/engine';
 import { type BuildContext, QUEUE } from '../context.ts';
@@ -11,28 +11,28 @@ import { planOf } from '../plans.ts';
 import { type BuildJob, toJob } from './job.ts';
 import { changeJob } from './transition.ts';
 
-export async function lockGate(tx: Transaction): Promise<void> {
+export async function lockAdmission(tx: Transaction): Promise<void> {
   await tx.query('SELECT id FROM build_gate WHERE id = 1 {FOR UPDATE}');
 }
 
-/** The next place in the line; the gate is held. */
-export async function takeNumber(tx: Transaction): Promise<number> {
+/** Takes the next job number. The caller holds the admission lock. */
+export async function nextJobNumber(tx: Transaction): Promise<number> {
   const [row] = await tx.query<{ number: number }>(
     'UPDATE build_gate SET number = number + 1 WHERE id = 1 RETURNING number',
   );
-  if (row === undefined) throw new Error('The gate of the builds has no row.');
+  if (row === undefined) throw new Error('The table build_gate has no row.');
   return row.number;
 }
 
-/** Gives slots to whoever waits and fits; the gate is held. */
+/** Gives slots to all waiting builds that are within the limits. The caller holds the admission lock. */
 export async function admit(ctx: BuildContext, tx: Transaction): Promise<void> {
   const slots = await takenSlots(tx);
   const quotas = await runningBuildQuotas(tx);
-  for (const job of await waiting(tx)) {
+  for (const job of await lockWaiting(tx)) {
     const { perUser, perProject } = planOf(ctx.settings, job.userId);
-    const user = slotOf(job.org, 'user', job.userId);
-    const project = slotOf(job.org, 'project', job.projectId);
-    const org = slotOf(job.org, 'org', '');
+    const user = slotKey(job.org, 'user', job.userId);
+    const project = slotKey(job.org, 'project', job.projectId);
+    const org = slotKey(job.org, 'org', '');
     const limits = [
       [user, perUser],
       [project, perProject],
@@ -48,15 +48,15 @@ export async function admit(ctx: BuildContext, tx: Transaction): Promise<void> {
       payload: null,
       now,
       priority: job.priority,
-      // Always due, and in the order of the line.
+      // A number is far in the past as a time, so the build is always due; numbers keep the order.
       runAt: job.number,
       maxAttempts: ctx.settings.attempts,
     });
   }
 }
 
-/** Locked, because a cancel may be about to end one. */
-async function waiting(tx: Transaction): Promise<BuildJob[]> {
+/** Locks the rows, because a concurrent cancel may end one of the builds. */
+async function lockWaiting(tx: Transaction): Promise<BuildJob[]> {
   const rows = await tx.query(
     `SELECT * FROM build_jobs WHERE status = 'queued' AND admitted_at IS NULL
      ORDER BY priority, number {FOR UPDATE}`,
@@ -71,7 +71,11 @@ async function takenSlots(tx: Transaction): Promise<Map<string, number>> {
   );
   const slots = new Map<string, number>();
   for (const { org, user_id, project_id } of rows) {
-    const taken = [slotOf(org, 'user', user_id), slotOf(org, 'project', project_id), slotOf(org, 'org', '')];
+    const taken = [
+      slotKey(org, 'user', user_id),
+      slotKey(org, 'project', project_id),
+      slotKey(org, 'org', ''),
+    ];
     for (const slot of taken) {
       slots.set(slot, (slots.get(slot) ?? 0) + 1);
     }
@@ -79,6 +83,6 @@ async function takenSlots(tx: Transaction): Promise<Map<string, number>> {
   return slots;
 }
 
-function slotOf(org: string, kind: 'user' | 'project' | 'org', id: string): string {
+function slotKey(org: string, kind: 'user' | 'project' | 'org', id: string): string {
   return JSON.stringify([org, kind, id]);
 }

@@ -1,10 +1,10 @@
-/** The events of a build: written with what they tell of, and read without ever missing the last. */
+/** The events of a build: written in the transaction of the change, and read so that no reader misses the last one. */
 import type { NotificationSubscription, Queryable, Transaction } from '@torpor/engine';
-import { type BuildEvent, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
+import { type BuildEvent, buildEventSchema, isBuildOver, type JobId, STAGE_LABELS } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { type BuildJob, findJob } from './job.ts';
 
-/** The job is as the event tells of it, and its row is locked. */
+/** `job` is the state after the change. The caller holds the lock on its row. */
 export async function insertEvent(
   tx: Transaction,
   job: BuildJob,
@@ -42,30 +42,30 @@ async function readEvents(db: Queryable, id: JobId, after: number): Promise<Numb
     'SELECT seq, data FROM build_events WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3',
     [id, after, PAGE],
   );
-  return rows.map(({ seq, data }) => ({ seq, event: JSON.parse(data) as BuildEvent }));
+  return rows.map(({ seq, data }) => ({ seq, event: buildEventSchema.parse(JSON.parse(data)) }));
 }
 
-/** Every job has one: it is written together with its row. */
-export async function lastStep(db: Queryable, id: JobId): Promise<NumberedEvent> {
+/** The latest stage event. Every job has one, because the first is written together with its row. */
+export async function lastStage(db: Queryable, id: JobId): Promise<NumberedEvent> {
   const [row] = await db.query<{ seq: number; data: string }>(
     `SELECT seq, data FROM build_events WHERE job_id = $1 AND type = 'build.stage.started'
      ORDER BY seq DESC LIMIT 1`,
     [id],
   );
   if (row === undefined) throw new Error(`Job ${id} has no event.`);
-  return { seq: row.seq, event: JSON.parse(row.data) as BuildEvent };
+  return { seq: row.seq, event: buildEventSchema.parse(JSON.parse(row.data)) };
 }
 
 /**
- * `over`: up to the event that ends the build. `settled`: also what comes of the pause after `ready`, and whatever
- * else has happened to the build by then.
+ * `over`: up to the event that ends the build. `settled`: also the outcome of the pause after `ready`, and any other
+ * event until then.
  */
-export interface Following {
+export interface FollowOptions {
   readonly after: number;
   readonly until: 'over' | 'settled';
 }
 
-/** Whether no more events are to be waited for: the pause after `ready` has happened, failed, or taken too long. */
+/** Whether no more events will follow: the pause after `ready` has happened, has failed, or takes too long. */
 export function isSettled(job: BuildJob, now: number, followAfterReadyMs: number): boolean {
   if (job.status !== 'ready') return isBuildOver(job.status);
   if (job.sandboxId === null || job.pauseSettled === 1) return true;
@@ -75,14 +75,14 @@ export function isSettled(job: BuildJob, now: number, followAfterReadyMs: number
 /**
  * Every event after the given one, then every new one, until the build is over or settled.
  *
- * The wait is armed before the read, and the last event is written together with the state: whoever reads a state
- * that is over finds its event too. A reader that has the last event already is let go at once (R22).
+ * The wait begins before the read, and the last event is written together with the state. So a reader that sees the
+ * final state also finds its event. A reader that already has the last event returns at once (R22).
  */
 export async function* followEvents(
   { db, clock, settings }: Pick<BuildContext, 'db' | 'clock' | 'settings'>,
   growth: Pick<NotificationSubscription, 'next'>,
   id: JobId,
-  { after, until }: Following,
+  { after, until }: FollowOptions,
   signal: AbortSignal,
 ): AsyncGenerator<NumberedEvent> {
   const isDone = (job: BuildJob) =>

@@ -1,14 +1,17 @@
-/** The two ends of a build. Each frees its slots in the same transaction, for whoever waits. */
+/**
+ * Ends of a build: ready, failed or cancelled. Each frees the build's slots and admits waiting builds in one
+ * transaction.
+ */
 import { type LeasedJob, requireLease, type Transaction, withdraw } from '@torpor/engine';
-import type { JobId } from '@torpor/protocol';
+import { isBuildOver, type JobId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
-import { admit, lockGate } from './admission.ts';
-import type { BuildJob } from './job.ts';
+import { admit, lockAdmission } from './admission.ts';
+import { type BuildJob, lockJob, noSuchJob } from './job.ts';
 import { type JobChange, transition } from './transition.ts';
-import { learnDuration } from './usage.ts';
+import { recordDuration } from './usage.ts';
 import { takeVersion } from './version.ts';
 
-/** `ready`, with the version that is its own from this moment on. Only who holds the lease may say so. */
+/** Makes the build `ready` and gives it its version. Only the holder of the lease may do so. */
 export async function finishReady(
   ctx: BuildContext,
   held: LeasedJob,
@@ -16,63 +19,82 @@ export async function finishReady(
   change: JobChange,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
-    await lockGate(tx);
+    await lockAdmission(tx);
     await requireLease(tx, held);
     const buildVersion = await takeVersion(tx, job.org, job.projectId);
     const message = 'Build complete!';
     const previewUrl = change.previewUrl ?? null;
     const ready = await transition(tx, job.id, 'ready', {
       at: ctx.clock.now(),
-      // For those who only read the stream (R13).
+      // Clients that only read the event stream get the URL here (R13).
       message: previewUrl === null ? message : JSON.stringify({ message, preview_url: previewUrl }),
       change: { ...change, buildVersion },
     });
     if (ready === undefined) return undefined;
-    await learnDuration(ctx, tx, ready);
+    await recordDuration(ctx, tx, ready);
     await admit(ctx, tx);
     return ready;
   });
 }
 
-export interface Ending {
+export interface FailureRecord {
   readonly debugId: string;
-  /** For people. */
+  /** The message of the event. */
   readonly message: string;
   readonly errorMessage: string;
 }
 
-/** `failed`, by whoever holds the lease. */
+/** Makes the build `failed`. Only the holder of the lease may do so. */
 export async function finishFailed(
   ctx: BuildContext,
   held: LeasedJob,
   id: JobId,
-  ending: Ending,
+  ending: FailureRecord,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
-    await lockGate(tx);
+    await lockAdmission(tx);
     await requireLease(tx, held);
-    return end(ctx, tx, id, ending);
+    return markFailed(ctx, tx, id, ending);
   });
 }
 
-/** `failed`, whoever holds it: nothing that its worker writes from here on counts (R19). */
+/** Makes the build `failed` without the lease. Every later write of its worker is refused (R19). */
 export async function stopJob(
   ctx: BuildContext,
   tx: Transaction,
   id: JobId,
-  ending: Ending,
+  ending: FailureRecord,
 ): Promise<BuildJob | undefined> {
-  await lockGate(tx);
-  const failed = await end(ctx, tx, id, ending);
+  await lockAdmission(tx);
+  const failed = await markFailed(ctx, tx, id, ending);
   if (failed !== undefined) await withdraw(tx, id, ctx.clock.now());
   return failed;
 }
 
-async function end(
+const CANCELLED = 'Cancelled by user';
+
+/** Every later write of the build's worker is refused. The caller must kill the build's sandboxes. */
+export async function cancelJob(ctx: BuildContext, id: JobId): Promise<BuildJob> {
+  return ctx.db.transaction(async (tx) => {
+    await lockAdmission(tx);
+    const job = await lockJob(tx, id);
+    if (job === undefined) throw noSuchJob();
+    if (isBuildOver(job.status)) {
+      throw new TorporError('conflict', `The job is ${job.status} already and cannot be cancelled.`);
+    }
+    // The transition table has no edge from scheduled to failed, only through queued.
+    if (job.status === 'scheduled') await transition(tx, id, 'queued', { at: ctx.clock.now() });
+    const debugId = ctx.uuid();
+    const failed = await stopJob(ctx, tx, id, { debugId, message: CANCELLED, errorMessage: CANCELLED });
+    return failed ?? job;
+  });
+}
+
+async function markFailed(
   ctx: BuildContext,
   tx: Transaction,
   id: JobId,
-  { debugId, message, errorMessage }: Ending,
+  { debugId, message, errorMessage }: FailureRecord,
 ) {
   const change = { debugId, errorMessage };
   const failed = await transition(tx, id, 'failed', { at: ctx.clock.now(), message, change });

@@ -1,4 +1,4 @@
-/** A build's row, and the ways to read it. Only `transition` and its neighbours write it. */
+/** The row of a build, and how to read it. Only the functions in `transition.ts` write it. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
 import {
   type BuildState,
@@ -34,7 +34,7 @@ export interface BuildJob {
   readonly buildVersion: string | null;
   readonly workspacePath: string | null;
   readonly sandboxPaused: 0 | 1;
-  /** Whether the pause after `ready` has happened or failed. */
+  /** 1 when the pause after `ready` has happened or failed. */
   readonly pauseSettled: 0 | 1;
   readonly errorMessage: string | null;
   readonly debugId: string | null;
@@ -54,6 +54,7 @@ function camel(name: string): string {
   return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
+/** The columns of `build_jobs` are the fields of `BuildJob`; constraints of the table guarantee their values. */
 export function toJob(row: Row): BuildJob {
   return Object.fromEntries(
     Object.entries(row).map(([name, value]) => [camel(name), value]),
@@ -65,7 +66,7 @@ export async function findJob(db: Queryable, id: JobId): Promise<BuildJob | unde
   return row === undefined ? undefined : toJob(row);
 }
 
-/** Holds the row until the commit: every change of a job goes through this lock. */
+/** Locks the row until the commit. Every change of a job needs this lock. */
 export async function lockJob(tx: Transaction, id: JobId): Promise<BuildJob | undefined> {
   const [row] = await tx.query('SELECT * FROM build_jobs WHERE id = $1 {FOR UPDATE}', [id]);
   return row === undefined ? undefined : toJob(row);
@@ -80,14 +81,14 @@ export function noSuchJob(): TorporError {
   return new TorporError('not_found', 'Job not found');
 }
 
-/** Somebody else's job is as absent as one that never was (R44). */
+/** Answers "not found" for another owner's job too, so that its existence is not revealed (R44). */
 export async function getJob(db: Queryable, { org, user }: Owner, id: string): Promise<BuildJob> {
   const job = isId('job', id) ? await findJob(db, id) : undefined;
   if (job === undefined || job.org !== org || job.userId !== user) throw noSuchJob();
   return job;
 }
 
-/** Newest first, before a number. */
+/** Newest first, with numbers below `before`. */
 export async function listJobs(
   db: Queryable,
   { org, user }: Owner,

@@ -24,7 +24,7 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
   });
   afterAll(() => world.dispose());
 
-  /** A ready build with a file and a line of log. */
+  /** A ready build with one file and one log line. */
   const build = async () => {
     const made = await readyBuild(world);
     await world.db.transaction((tx) => storeFiles(tx, made.id, [textFile('index.html', 'hi')]));
@@ -33,7 +33,7 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
     await log.flush();
     return made;
   };
-  /** Rounds until all candidates were looked at. */
+  /** Runs rounds until all candidates were examined. */
   const rounds = async (count = 10) => {
     for (let i = 0; i < count; i++) {
       clock.advance(world.ctx.settings.retentionEveryMs);
@@ -48,7 +48,7 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
     return [files !== undefined && 'files', logs !== undefined && 'logs'].filter(Boolean);
   };
 
-  it('go when their days are over, and the newest ready one stays while its preview exists (R10, R48)', async () => {
+  it('are removed after their retention, except for the newest ready build whose preview exists (R10, R48)', async () => {
     const old = await build();
     const newest = await build();
     clock.advance(SETTINGS.keepLogsMs + DAY);
@@ -66,7 +66,7 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
     expect((await world.builds.rebuild(OWNER, old.id)).build_version).toBe('build_v0_3');
   });
 
-  it('go when the project has newer builds enough', async () => {
+  it('are removed when the project has enough newer builds', async () => {
     const builds = [];
     for (let i = 0; i < 5; i++) builds.push(await build());
     await rounds();
@@ -75,7 +75,7 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
     expect(left).toEqual([[], [], all, all, all]);
   });
 
-  it('are answered with a typed 410 when they are gone', async () => {
+  it('are answered with a typed 410 when they were removed', async () => {
     const { id } = await build();
     await build();
     clock.advance(SETTINGS.keepFilesMs + DAY);
@@ -93,7 +93,7 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
     expect(await world.builds.status(OWNER, id)).toMatchObject({ docs_ready: false });
   });
 
-  it('stay for a build that goes on from them and is not over', async () => {
+  it('are kept while a build that is based on them is not over', async () => {
     const { id } = await build();
     await build();
     const { job_id } = await world.builds.rebuild(OWNER, id);
@@ -105,7 +105,7 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
     expect(await kept(id)).toEqual(['files', 'logs']);
   });
 
-  it('stay while a sandbox cannot be asked, and that keeps no other from going', async () => {
+  it('are kept while the sandbox cannot be read, which does not block other builds', async () => {
     const first = await build();
     await build();
     clock.advance(SETTINGS.keepFilesMs + DAY);
@@ -113,12 +113,12 @@ describe.each(databaseKinds)('the files and logs of builds on %s', (kind) => {
     world.provider.fail('find', ...Array.from({ length: 5 }, () => away));
     await rounds(4);
     world.provider.fail('find');
-    expect(world.reported.map(({ what }) => what)).toContain('the files of a build were not let go');
+    expect(world.reported.map(({ what }) => what)).toContain('the files of a build could not be removed');
     await rounds();
     expect(await kept(first.id)).toEqual([]);
   });
 
-  it('are looked for in bounded steps that pass over those that must stay', async () => {
+  it('are examined in bounded rounds that skip builds that must be kept', async () => {
     const protectedOnes = [];
     for (let i = 0; i < SETTINGS.retentionBatch + 1; i++) {
       const made = await build();

@@ -1,22 +1,22 @@
 /**
- * Letting go of the files and logs of builds that are long over. Rows and versions stay: versions are counted by them.
+ * Removes the files and logs of builds that ended long ago. The rows stay, because versions are counted from them.
  *
- * Each build is one transaction that removes what is due and writes down that it is gone, so a crash leaves either
- * all of it or nothing. One round looks at a bounded number of builds; the next round continues after the last of
- * them, so builds that must stay do not keep the others from going.
+ * Each build is one transaction that deletes the due parts and records the deletion, so a crash leaves all of it or
+ * nothing. One round examines a bounded number of builds; the next round continues after the last of them, so that
+ * builds that must be kept do not block the others.
  */
 import { type BuildErrorType, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
-import { lifeOf } from '../preview/sandbox-life.ts';
+import { previewStateOf } from '../preview/preview-state.ts';
 import { type BuildJob, lockJob, toJob } from './job.ts';
 import { changeJob, type JobChange } from './transition.ts';
 
-/** What was asked for is not kept any more. */
+/** The requested part of the build was removed. */
 export class PartExpired extends TorporError {
   readonly errorType: BuildErrorType;
 
   constructor(part: 'files' | 'logs') {
-    super('expired', `The ${part} of this build are not kept any more.`);
+    super('expired', `The ${part} of this build have been removed.`);
     this.errorType = part === 'files' ? 'files_expired' : 'logs_expired';
   }
 }
@@ -31,25 +31,25 @@ export function requireLogs(job: BuildJob): BuildJob {
   return job;
 }
 
-/** Looks at the builds after the given number; returns where the next round continues, 0 for the beginning. */
+/** Examines the builds after the given number. Returns the number after which the next round continues. */
 export async function retentionRound(ctx: BuildContext, after: number): Promise<number> {
-  const page = await dueAfter(ctx, after);
-  for (const { job, crowded } of page) {
-    await letGo(ctx, job, crowded).catch((thrown: unknown) =>
-      ctx.report('the files of a build were not let go', { jobId: job.id, error: thrown }),
+  const page = await findDue(ctx, after);
+  for (const { job, crowded: isBeyondLimit } of page) {
+    await expireParts(ctx, job, isBeyondLimit).catch((thrown: unknown) =>
+      ctx.report('the files of a build could not be removed', { jobId: job.id, error: thrown }),
     );
   }
   return page.length < ctx.settings.retentionBatch ? 0 : (page.at(-1)?.job.number ?? 0);
 }
 
-interface Due {
+interface DueBuild {
   readonly job: BuildJob;
-  /** Whether its project has newer builds enough. */
+  /** Whether its project has `keepBuildsPerProject` newer builds. */
   readonly crowded: boolean;
 }
 
-/** Read without a lock: whatever is due is looked at again when its row is locked. */
-async function dueAfter({ db, clock, settings }: BuildContext, after: number): Promise<Due[]> {
+/** Reads without a lock: each due build is checked again under the lock of its row. */
+async function findDue({ db, clock, settings }: BuildContext, after: number): Promise<DueBuild[]> {
   const now = clock.now();
   const { keepFilesMs, keepLogsMs, keepBuildsPerProject, retentionBatch } = settings;
   const rows = await db.query(
@@ -69,18 +69,18 @@ async function dueAfter({ db, clock, settings }: BuildContext, after: number): P
   }));
 }
 
-async function letGo(ctx: BuildContext, job: BuildJob, crowded: boolean): Promise<void> {
-  if (await servesItsProject(ctx, job)) return;
+async function expireParts(ctx: BuildContext, job: BuildJob, crowded: boolean): Promise<void> {
+  if (await isServedPreview(ctx, job)) return;
   const { clock, settings } = ctx;
   await ctx.db.transaction(async (tx) => {
-    // A build that goes on from this one locks this row too, before it is written down (submit.ts).
+    // A build that is based on this one locks this row before it is inserted (submit.ts).
     const locked = await lockJob(tx, job.id);
     if (locked === undefined || locked.completedAt === null) return;
-    const [user] = await tx.query(
+    const [dependent] = await tx.query(
       'SELECT id FROM build_jobs WHERE previous_id = $1 AND completed_at IS NULL LIMIT 1',
       [job.id],
     );
-    if (user !== undefined) return;
+    if (dependent !== undefined) return;
     const now = clock.now();
     const age = now - locked.completedAt;
     const change: { -readonly [K in keyof JobChange]: JobChange[K] } = {};
@@ -96,8 +96,8 @@ async function letGo(ctx: BuildContext, job: BuildJob, crowded: boolean): Promis
   });
 }
 
-/** The newest ready build of a project keeps everything for as long as its preview exists. */
-async function servesItsProject(ctx: BuildContext, job: BuildJob): Promise<boolean> {
+/** Whether the build is the newest ready one of its project and its preview exists. Such a build keeps everything. */
+async function isServedPreview(ctx: BuildContext, job: BuildJob): Promise<boolean> {
   if (job.status !== 'ready') return false;
   const [newest] = await ctx.db.query<{ id: string }>(
     `SELECT id FROM build_jobs WHERE org = $1 AND project_id = $2 AND status = 'ready'
@@ -105,6 +105,6 @@ async function servesItsProject(ctx: BuildContext, job: BuildJob): Promise<boole
     [job.org, job.projectId],
   );
   if (newest?.id !== job.id) return false;
-  const life = await lifeOf(ctx, job);
-  return life !== undefined && life.state !== 'expired';
+  const preview = await previewStateOf(ctx, job);
+  return preview !== undefined && preview.state !== 'expired';
 }

@@ -1,4 +1,4 @@
-/** The files of a build, kept as the runner made them. */
+/** The files of a build in the database, as the runner made them. */
 import { isUtf8 } from 'node:buffer';
 import type { Queryable, Transaction } from '@torpor/engine';
 import type { JobId } from '@torpor/protocol';
@@ -6,7 +6,7 @@ import type { GeneratedFile } from '../runners/generated-files.ts';
 
 const ROWS_AT_ONCE = 100;
 
-/** Replaces what an earlier attempt left. */
+/** Replaces the files of an earlier attempt. */
 export async function storeFiles(tx: Transaction, id: JobId, files: readonly GeneratedFile[]): Promise<void> {
   await tx.query('DELETE FROM build_files WHERE job_id = $1', [id]);
   for (let at = 0; at < files.length; at += ROWS_AT_ONCE) {
@@ -37,7 +37,7 @@ export async function readFiles(db: Queryable, id: JobId): Promise<GeneratedFile
   }));
 }
 
-/** NUL is text to Unicode and none to PostgreSQL. */
+/** NUL is valid in UTF-8, but PostgreSQL refuses it in text. */
 function isText(content: Uint8Array): boolean {
   return isUtf8(content) && !content.includes(0);
 }

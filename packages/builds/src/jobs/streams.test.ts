@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { APP, type BuildWorld, buildWorld, OWNER } from '../../testing/build-world.ts';
 import { throwing } from '../../testing/fake-provider.ts';
 
-describe.each(databaseKinds)('those who follow a build on %s', (kind) => {
-  it('see its end, whenever they come (R22)', { timeout: 60_000 }, async () => {
+describe.each(databaseKinds)('the event streams of a build on %s', (kind) => {
+  it('contain its end, whenever the reader connects (R22)', { timeout: 60_000 }, async () => {
     const READERS = kind === 'sqlite' ? 1_000 : 60;
     const BUILDS = 6;
     const world = await buildWorld(kind, {
@@ -22,7 +22,7 @@ describe.each(databaseKinds)('those who follow a build on %s', (kind) => {
       const { signal } = new AbortController();
       const events = await world.builds.followEvents(OWNER, id, { after: 0, until: 'settled' }, signal);
       for await (const { event } of events) seen.push(event.status, event.type);
-      // Whoever follows a build that becomes ready also learns that its preview sleeps.
+      // A reader of a build that becomes ready also gets the pause of its preview.
       return seen.includes('ready') && seen.at(-1) !== 'snapshot.updated' ? seen.at(-1) : seen.at(-2);
     };
     const followLogs = async (id: `job_${string}`) => {
@@ -55,7 +55,7 @@ describe.each(databaseKinds)('those who follow a build on %s', (kind) => {
     return types;
   };
 
-  it('learn that the preview was paused, or why not, before the stream ends (R22, R24, R26)', async () => {
+  it('report the pause of the preview, or why it failed, before they end (R22, R24, R26)', async () => {
     const world = await buildWorld(kind, { settings: { firstLookMs: 1 } });
     const held = Promise.withResolvers<void>();
     world.provider.fail('pause', () => held.promise);
@@ -70,14 +70,14 @@ describe.each(databaseKinds)('those who follow a build on %s', (kind) => {
     expect((await follow(world, second.job_id, 'settled')).slice(-2)).toEqual(['ready', 'snapshot.failed']);
     expect((await world.eventsOf(second.job_id)).at(-1)?.message).toContain('The host is away.');
     expect(await world.row(second.job_id)).toMatchObject({ status: 'ready', sandboxPaused: 0 });
-    // A reader that was cut off gets what it missed, and no more.
+    // A reader that reconnects gets exactly the events it missed.
     const { lastEvent } = await world.row(second.job_id);
     expect(await follow(world, second.job_id, 'settled', lastEvent - 1)).toEqual(['snapshot.failed']);
     expect(await follow(world, second.job_id, 'settled', lastEvent)).toEqual([]);
     await world.dispose();
   });
 
-  it('are let go when the pause after ready takes too long (R22)', async () => {
+  it('end when the pause after ready takes too long (R22)', async () => {
     const world = await buildWorld(kind, { settings: { firstLookMs: 1, followAfterReadyMs: 0 } });
     const held = Promise.withResolvers<void>();
     world.provider.fail('pause', () => held.promise);

@@ -1,17 +1,17 @@
-/** Taking a build in: the caps are asked, the place in the line is given, all in one transaction. */
+/** Submits a build: checks the limits and queues the build in one transaction. */
 import { countBuilds, findOrg, quotaExceeded, type Transaction } from '@torpor/engine';
 import { type BuildState, type JobId, type RunnerName, STAGE_LABELS, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { planOf } from '../plans.ts';
-import { admit, lockGate, takeNumber } from './admission.ts';
+import { admit, lockAdmission, nextJobNumber } from './admission.ts';
 import { insertEvent } from './events.ts';
+import { lockRoot } from './iteration-root.ts';
 import { type BuildJob, lockJob, type Owner, toJob } from './job.ts';
 import { requireFiles } from './retention.ts';
-import { lockRoot } from './root.ts';
 import { changeJob, transition } from './transition.ts';
 import { countJob, iterationsAllowed, jobsToday, nextMidnight, retryMinutes } from './usage.ts';
 
-export interface BuildOrder extends Owner {
+export interface BuildSubmission extends Owner {
   readonly projectId: string;
   readonly goal: string;
   readonly runner: RunnerName;
@@ -21,33 +21,36 @@ export interface BuildOrder extends Owner {
 
 const SCHEDULED = 'Daily limit reached. Scheduled for tomorrow.';
 
-export async function submit(ctx: BuildContext, order: BuildOrder): Promise<BuildJob> {
+export async function submit(ctx: BuildContext, order: BuildSubmission): Promise<BuildJob> {
   return ctx.db.transaction(async (tx) => {
     const now = ctx.clock.now();
     const plan = planOf(ctx.settings, order.user);
-    await lockGate(tx);
-    await refuseCrowd(ctx, tx, { userId: order.user, plan: plan.name });
+    await lockAdmission(tx);
+    await refuseWhenFull(ctx, tx, { userId: order.user, plan: plan.name });
     await tx.query(
       'INSERT INTO build_projects (org, id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING',
       [order.org, order.projectId, now],
     );
-    if (order.previous !== undefined) await holdFiles(tx, order.previous);
+    if (order.previous !== undefined) await lockPrevious(tx, order.previous);
     if (order.previous?.kind === 'iteration') await countIteration(ctx, tx, order.previous.id);
     const job = await insert(ctx, tx, order, plan.name, 1_000 - plan.boost, now);
     if ((await jobsToday(tx, order, now)) >= plan.perDay) return schedule(tx, job, now);
     await countJob(tx, order, now);
     await admit(ctx, tx);
     const admitted = (await lockJob(tx, job.id)) ?? job;
-    if (admitted.admittedAt === null) await refuseLongLine(tx, order.org);
+    if (admitted.admittedAt === null) await checkQueuedQuota(tx, order.org);
     return admitted;
   });
 }
 
 /**
- * Locks the build that this one goes on from, so that its files are not removed before this build is written down.
- * An iteration needs them; a rebuild without them has its runner make them again.
+ * Locks the build that this one is based on, so that its files are not removed before this build is inserted. An
+ * iteration needs the files; a rebuild without them runs its runner again.
  */
-async function holdFiles(tx: Transaction, { id, kind }: NonNullable<BuildOrder['previous']>): Promise<void> {
+async function lockPrevious(
+  tx: Transaction,
+  { id, kind }: NonNullable<BuildSubmission['previous']>,
+): Promise<void> {
   const previous = await lockJob(tx, id);
   if (previous !== undefined && kind === 'iteration') requireFiles(previous);
 }
@@ -57,7 +60,7 @@ async function schedule(tx: Transaction, job: BuildJob, now: number): Promise<Bu
   return (await transition(tx, job.id, 'scheduled', { at: now, message: SCHEDULED, change })) ?? job;
 }
 
-async function refuseCrowd(
+async function refuseWhenFull(
   ctx: BuildContext,
   tx: Transaction,
   who: { readonly userId: string; readonly plan: string },
@@ -73,8 +76,8 @@ async function refuseCrowd(
   });
 }
 
-/** The build that was just put in line is one of those counted. The throw takes it out again with all else. */
-async function refuseLongLine(tx: Transaction, org: string): Promise<void> {
+/** The count includes the build that was just queued. The throw rolls the transaction back, and the build with it. */
+async function checkQueuedQuota(tx: Transaction, org: string): Promise<void> {
   const limit = (await findOrg(tx, org))?.quotas.queuedBuilds ?? null;
   if (limit === null) return;
   const { waiting } = await countBuilds(tx, org);
@@ -99,7 +102,7 @@ async function countIteration(ctx: BuildContext, tx: Transaction, id: JobId): Pr
 async function insert(
   ctx: BuildContext,
   tx: Transaction,
-  order: BuildOrder,
+  order: BuildSubmission,
   plan: string,
   priority: number,
   now: number,
@@ -124,7 +127,7 @@ async function insert(
       status,
       message,
       priority,
-      await takeNumber(tx),
+      await nextJobNumber(tx),
       now,
     ],
   );

@@ -5,7 +5,7 @@ import { type BuildWorld, buildWorld, OWNER } from '../../testing/build-world.ts
 import { submit } from './submit.ts';
 import { transition } from './transition.ts';
 
-/** The table of the facts, written down a second time. */
+/** The specified transition table, written a second time. */
 const LEGAL = new Set([
   'queued starting',
   'queued scheduled',
@@ -24,7 +24,7 @@ const LEGAL = new Set([
   'scheduled queued',
 ]);
 
-/** Those that are left because they did what they are there for. */
+/** The transitions that complete the stage they leave. */
 const COMPLETING = new Set([
   'queued starting',
   'starting scaffold',
@@ -82,11 +82,11 @@ describe.each(databaseKinds)('a transition on %s', (kind) => {
     expect(Object.values(NEXT_BUILD_STATES).flat()).toHaveLength(LEGAL.size);
   });
 
-  it('of a job that is not there is refused (R2)', async () => {
+  it('of an unknown job is refused (R2)', async () => {
     expect(await take('job_00000000000000000000', 'starting')).toBeUndefined();
   });
 
-  it('is won by one of fifty that try it at once, with one event (R3)', async () => {
+  it('succeeds for exactly one of fifty concurrent attempts, with one event (R3)', async () => {
     const id = await jobIn('queued');
     const tries = await Promise.all(Array.from({ length: 50 }, () => take(id, 'starting')));
     expect(tries.filter((one) => one !== undefined)).toHaveLength(1);
@@ -94,7 +94,7 @@ describe.each(databaseKinds)('a transition on %s', (kind) => {
     expect(await world.eventsOf(id)).toHaveLength(3);
   });
 
-  it('writes state, words, time and event together', async () => {
+  it('writes state, message, time and event together', async () => {
     const id = await jobIn('deps');
     await take(id, 'checks');
     expect(await world.row(id)).toMatchObject({
@@ -114,7 +114,7 @@ describe.each(databaseKinds)('a transition on %s', (kind) => {
     });
   });
 
-  it('is taken back with the transaction it was part of', async () => {
+  it('is rolled back with its transaction', async () => {
     const id = await jobIn('deps');
     const attempt = world.db.transaction(async (tx) => {
       await transition(tx, id, 'checks', { at });
@@ -125,12 +125,12 @@ describe.each(databaseKinds)('a transition on %s', (kind) => {
     expect(await world.eventsOf(id)).toHaveLength(1);
   });
 
-  it('comes out of the store as text (R16)', async () => {
+  it('is read from the database as text (R16)', async () => {
     const { status, statusMessage, projectId } = await world.row(await jobIn('code'));
     for (const text of [status, statusMessage, projectId]) expect(typeof text).toBe('string');
   });
 
-  it('has no failed build without a debug id, whatever writes it (R11)', async () => {
+  it('cannot make a build failed without a debug id, because the database refuses it (R11)', async () => {
     const id = await jobIn('code');
     const write = world.db.transaction((tx) =>
       tx.query(

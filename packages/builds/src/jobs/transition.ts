@@ -1,9 +1,9 @@
 /**
- * One step of a build: the state, the fields that go with it and the events, in one transaction: the stage that is
- * left, when it did what it is there for, and the one that begins.
+ * One state transition of a build: the state, the fields that change with it, and the events (the completed stage and
+ * the started one), in one transaction.
  *
- * The row is locked before it is looked at, so that of any number of attempts on one edge exactly one finds the
- * state that the edge begins in (R3). Nothing else writes `status`.
+ * The row is locked before it is read. So exactly one of several concurrent attempts on one edge finds the state that
+ * the edge starts from (R3). Nothing else writes `status`.
  */
 import type { SqlValue, Transaction } from '@torpor/engine';
 import {
@@ -19,7 +19,7 @@ import { EVENT_CHANNEL, LOG_CHANNEL } from '../context.ts';
 import { insertEvent } from './events.ts';
 import { type BuildJob, lockJob } from './job.ts';
 
-/** What may change beside the state. */
+/** The fields that may change beside the state. */
 export type JobChange = Partial<
   Pick<
     BuildJob,
@@ -43,19 +43,19 @@ export type JobChange = Partial<
   >
 >;
 
-export interface Step {
+export interface JobStep {
   readonly at: number;
-  /** For people; the state's own words unless told. */
+  /** The label of the state by default. */
   readonly message?: string;
   readonly change?: JobChange;
 }
 
-/** The job as it is now, or undefined when there is none or the table has no such edge: then nothing was written. */
+/** Returns the changed job. Returns undefined and writes nothing when there is no such job or no such edge. */
 export async function transition(
   tx: Transaction,
   id: JobId,
   to: BuildState,
-  { at, message = STAGE_LABELS[to], change = {} }: Step,
+  { at, message = STAGE_LABELS[to], change = {} }: JobStep,
 ): Promise<BuildJob | undefined> {
   const job = await lockJob(tx, id);
   if (job === undefined || !mayFollow(job.status, to)) return undefined;
@@ -71,26 +71,26 @@ export async function transition(
     ...(isBuildOver(to) ? { completedAt: at } : {}),
   };
   await writeJob(tx, job, after);
-  // Those who follow the log wait for its end too.
+  // Readers of the log wait for the end of the build too.
   if (isBuildOver(to)) tx.notify(LOG_CHANNEL);
   if (left !== job) await insertEvent(tx, left, 'build.stage.completed', STAGE_LABELS[left.status], at);
   await insertEvent(tx, after, 'build.stage.started', message, at);
   return after;
 }
 
-/** A change that is no step; the caller holds the row's lock. */
+/** Changes fields without an event. The caller holds the row's lock. */
 export async function changeJob(tx: Transaction, job: BuildJob, change: JobChange): Promise<BuildJob> {
   const after = { ...job, ...change };
   await writeJob(tx, job, after);
   return after;
 }
 
-/** An event that is no step, with what changed; undefined when there is no such job. */
-export async function noteEvent(
+/** Writes an event and changes fields without a state transition; undefined when there is no such job. */
+export async function recordEvent(
   tx: Transaction,
   id: JobId,
   type: Exclude<BuildEvent['type'], `build.stage.${string}`>,
-  { at, message = '', change = {} }: Step,
+  { at, message = '', change = {} }: JobStep,
 ): Promise<BuildJob | undefined> {
   const job = await lockJob(tx, id);
   if (job === undefined) return undefined;
@@ -100,7 +100,7 @@ export async function noteEvent(
   return after;
 }
 
-/** Writes the columns that differ. */
+/** Writes the changed columns. */
 async function writeJob(tx: Transaction, before: BuildJob, after: BuildJob): Promise<void> {
   const changed = (Object.keys(after) as (keyof BuildJob)[]).filter((key) => after[key] !== before[key]);
   if (changed.length === 0) return;

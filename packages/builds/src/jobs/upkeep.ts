@@ -1,14 +1,14 @@
-/** The round that no caller asks for: tomorrow's builds and forgotten ones. */
+/** Background tasks: queue scheduled builds, admit waiting ones, and fail stale ones. */
 import type { BuildContext } from '../context.ts';
 import { planOf } from '../plans.ts';
-import { admit, lockGate } from './admission.ts';
+import { admit, lockAdmission } from './admission.ts';
 import { stopJob } from './finish.ts';
 import { toJob } from './job.ts';
 import { transition } from './transition.ts';
 import { countJob, jobsToday } from './usage.ts';
 
-/** Those whose day has come get into the line, as far as the day has room for them. */
-export async function promoteScheduled(ctx: BuildContext): Promise<void> {
+/** Queues the scheduled builds that are due, within the daily limit. */
+export async function queueScheduled(ctx: BuildContext): Promise<void> {
   const now = ctx.clock.now();
   const due = await ctx.db.query(
     `SELECT * FROM build_jobs WHERE status = 'scheduled' AND not_before <= $1 ORDER BY priority, number`,
@@ -16,7 +16,7 @@ export async function promoteScheduled(ctx: BuildContext): Promise<void> {
   );
   for (const job of due.map(toJob)) {
     await ctx.db.transaction(async (tx) => {
-      await lockGate(tx);
+      await lockAdmission(tx);
       const owner = { org: job.org, user: job.userId };
       if ((await jobsToday(tx, owner, now)) >= planOf(ctx.settings, job.userId).perDay) return;
       if ((await transition(tx, job.id, 'queued', { at: now })) === undefined) return;
@@ -26,14 +26,14 @@ export async function promoteScheduled(ctx: BuildContext): Promise<void> {
   }
 }
 
-/** A quota that was raised gives slots that no end of a build has freed. */
+/** A raised quota gives new slots although no build has ended. */
 export async function admitWaiting(ctx: BuildContext): Promise<void> {
   const [waits] = await ctx.db.query(
     `SELECT id FROM build_jobs WHERE status = 'queued' AND completed_at IS NULL AND admitted_at IS NULL LIMIT 1`,
   );
   if (waits === undefined) return;
   await ctx.db.transaction(async (tx) => {
-    await lockGate(tx);
+    await lockAdmission(tx);
     await admit(ctx, tx);
   });
 }
@@ -46,7 +46,7 @@ export async function failStale(ctx: BuildContext): Promise<void> {
   );
   for (const job of rows.map(toJob)) {
     const debugId = ctx.uuid();
-    const errorMessage = 'It was not finished in time and has been given up.';
+    const errorMessage = 'The build did not finish in time.';
     const message = `Build failed. debug_id: ${debugId}. ${errorMessage}`;
     await ctx.db.transaction((tx) => stopJob(ctx, tx, job.id, { debugId, message, errorMessage }));
   }

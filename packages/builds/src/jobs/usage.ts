@@ -1,14 +1,14 @@
-/** How much a user has built today, and how long a build may have to wait. */
+/** The daily usage of a user, and the estimated wait of a build. */
 import type { Queryable, Transaction } from '@torpor/engine';
 import type { BuildUsage, WaitEstimate } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { planOf } from '../plans.ts';
+import { findRoot } from './iteration-root.ts';
 import type { BuildJob, Owner } from './job.ts';
-import { findRoot } from './root.ts';
 
 const DAY_MS = 24 * 3_600_000;
 
-/** Days begin at midnight UTC, for everybody. */
+/** Days begin at midnight UTC for all users. */
 function dayOf(now: number): string {
   return new Date(now).toISOString().slice(0, 10);
 }
@@ -25,7 +25,7 @@ export async function jobsToday(db: Queryable, { org, user }: Owner, now: number
   return row?.jobs ?? 0;
 }
 
-/** The gate is held. */
+/** The caller holds the admission lock. */
 export async function countJob(tx: Transaction, { org, user }: Owner, now: number): Promise<void> {
   await tx.query(
     `INSERT INTO build_usage (org, user_id, day, jobs) VALUES ($1, $2, $3, 1)
@@ -34,13 +34,13 @@ export async function countJob(tx: Transaction, { org, user }: Owner, now: numbe
   );
 }
 
-/** How many iterations a build may still have before somebody confirms; never more than three times the plan's. */
+/** The number of iterations before the user must confirm; at most three times the plan's. */
 export function iterationsAllowed(ctx: BuildContext, job: BuildJob): number {
   const { iterations } = planOf(ctx.settings, job.userId);
   return Math.min(iterations + job.iterationsGranted, 3 * iterations);
 }
 
-/** Iterations are counted for the whole row of them, whichever of its builds is asked about. */
+/** Iterations are counted for the whole chain, so every build of it reports the same number. */
 export async function usageOf(ctx: BuildContext, job: BuildJob): Promise<BuildUsage> {
   const now = ctx.clock.now();
   const root = (await findRoot(ctx.db, job.id)) ?? job;
@@ -55,7 +55,7 @@ export async function usageOf(ctx: BuildContext, job: BuildJob): Promise<BuildUs
   };
 }
 
-/** Counted from 1; 0 for a job that does not wait in line. */
+/** Starts at 1; 0 for a build that is not queued. */
 export async function positionOf(db: Queryable, job: BuildJob): Promise<number> {
   if (job.status !== 'queued') return 0;
   const [row] = await db.query<{ before: number }>(
@@ -66,11 +66,11 @@ export async function positionOf(db: Queryable, job: BuildJob): Promise<number> 
   return (row?.before ?? 0) + 1;
 }
 
-/** How far the estimate may be off, and how soon it follows what really happens. */
-const BAND = 0.3;
-const ALPHA = 0.3;
-/** Further back in the line nobody can say. */
-const FORESEEABLE = 10;
+/** The relative error of the estimate, and the weight of the newest duration in the moving average. */
+const MARGIN = 0.3;
+const SMOOTHING = 0.3;
+/** The confidence is low from this position on. */
+const PREDICTABLE_POSITION = 10;
 
 export async function estimateWait(
   ctx: BuildContext,
@@ -78,22 +78,22 @@ export async function estimateWait(
   position: number,
 ): Promise<WaitEstimate | null> {
   if (position === 0) return null;
-  const seconds = (await usualSeconds(ctx, ctx.db, job)) * position;
+  const seconds = (await expectedSeconds(ctx, ctx.db, job)) * position;
   return {
     seconds: Math.round(seconds),
-    low_seconds: Math.round(seconds * (1 - BAND)),
-    high_seconds: Math.round(seconds * (1 + BAND)),
-    confidence: position < FORESEEABLE ? 'medium' : 'low',
+    low_seconds: Math.round(seconds * (1 - MARGIN)),
+    high_seconds: Math.round(seconds * (1 + MARGIN)),
+    confidence: position < PREDICTABLE_POSITION ? 'medium' : 'low',
   };
 }
 
-/** In whole minutes and never 0, for those who are sent away. */
+/** In whole minutes, at least 1, for refused callers. */
 export async function retryMinutes(ctx: BuildContext, tx: Queryable, job: { userId: string; plan: string }) {
-  const seconds = await usualSeconds(ctx, tx, job);
+  const seconds = await expectedSeconds(ctx, tx, job);
   return Math.max(1, Math.ceil(seconds / ctx.settings.workers / 60));
 }
 
-async function usualSeconds(
+async function expectedSeconds(
   ctx: BuildContext,
   db: Queryable,
   { plan, userId }: Pick<BuildJob, 'plan' | 'userId'>,
@@ -104,11 +104,11 @@ async function usualSeconds(
   return row?.seconds ?? planOf(ctx.settings, userId).usualSeconds;
 }
 
-/** Learns from a build that became ready; the gate is held. */
-export async function learnDuration(ctx: BuildContext, tx: Transaction, job: BuildJob): Promise<void> {
+/** Updates the moving average with a build that became ready. The caller holds the admission lock. */
+export async function recordDuration(ctx: BuildContext, tx: Transaction, job: BuildJob): Promise<void> {
   if (job.startedAt === null || job.completedAt === null) return;
   const took = (job.completedAt - job.startedAt) / 1_000;
-  const seconds = ALPHA * took + (1 - ALPHA) * (await usualSeconds(ctx, tx, job));
+  const seconds = SMOOTHING * took + (1 - SMOOTHING) * (await expectedSeconds(ctx, tx, job));
   await tx.query(
     `INSERT INTO build_durations (plan, seconds) VALUES ($1, $2)
      ON CONFLICT (plan) DO UPDATE SET seconds = excluded.seconds`,

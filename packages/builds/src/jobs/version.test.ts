@@ -49,7 +49,7 @@ describe.each(databaseKinds)('versions on %s', (kind) => {
       ],
       'build_v0_3',
     ],
-    ['odd', [['a version of somebody', 'ready']], 'build_v0_1'],
+    ['odd', [['a foreign version', 'ready']], 'build_v0_1'],
   ] as const)('count what is ready and nothing else: %s (R8)', async (project, rows, expected) => {
     await seed(project, rows as never);
     expect(await predictVersion(world.db, OWNER.org, project)).toBe(expected);
@@ -58,7 +58,7 @@ describe.each(databaseKinds)('versions on %s', (kind) => {
     expect((await world.ended(started.job_id)).buildVersion).toBe(expected);
   });
 
-  it('of two builds at once are different (R9)', async () => {
+  it('of two concurrent builds are different (R9)', async () => {
     const request = { project_id: 'both', goal: 'g' };
     const jobs = await Promise.all([1, 2, 3].map(() => world.builds.begin(OWNER, request)));
     const ended = await Promise.all(jobs.map(({ job_id }) => world.ended(job_id)));

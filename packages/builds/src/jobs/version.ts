@@ -1,4 +1,4 @@
-/** What a build of a project is called: `build_v0_N`, counted over those that became ready (R8). */
+/** Versions of a project's builds: `build_v0_N`, counted over the builds that became ready (R8). */
 import type { Queryable, Transaction } from '@torpor/engine';
 
 const VERSION = /^build_v0_(\d{1,9})$/;
@@ -8,7 +8,7 @@ export function nextVersion(ready: readonly (string | null)[]): string {
   return `build_v0_${Math.max(0, ...numbers) + 1}`;
 }
 
-/** What a build that became ready now would be called. Another may be before it. */
+/** The version of a build that would become ready now. Another build may take it first. */
 export async function predictVersion(db: Queryable, org: string, projectId: string): Promise<string> {
   return nextVersion(await readyVersions(db, org, projectId));
 }

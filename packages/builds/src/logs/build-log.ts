@@ -1,6 +1,6 @@
 /**
- * The log of one build: lines are cleaned, kept for a moment and written together. A database that fails costs
- * lines and never the build.
+ * The log of one build: lines are cleaned, collected for a moment and written in batches. A failing database loses
+ * lines but does not fail the build.
  */
 import type { BuildState, JobId } from '@torpor/protocol';
 import { type BuildContext, LOG_CHANNEL } from '../context.ts';
@@ -16,71 +16,71 @@ interface Line {
 
 const WRITE_EVERY_MS = 100;
 const LINES_AT_ONCE = 200;
-/** Lines that wait for a slow database; beyond that they are dropped. */
+/** Limit for lines that wait for a slow database. Further lines are dropped. */
 const MAX_WAITING = 5_000;
 
 export class BuildLog {
-  /** What the build is at; every line carries it. */
+  /** The current stage of the build, which every line carries. */
   phase: BuildState = 'starting';
-  private readonly ctx: BuildContext;
-  private readonly jobId: JobId;
-  private readonly waiting: Line[] = [];
-  private readonly buffer: LineBuffer;
-  private writing: Promise<void> = Promise.resolve();
-  private planned = false;
-  private hurry = new AbortController();
+  readonly #ctx: BuildContext;
+  readonly #jobId: JobId;
+  readonly #waiting: Line[] = [];
+  readonly #buffer: LineBuffer;
+  #writing: Promise<void> = Promise.resolve();
+  #planned = false;
+  #hurry = new AbortController();
 
   constructor(ctx: BuildContext, jobId: JobId) {
-    this.ctx = ctx;
-    this.jobId = jobId;
-    this.buffer = new LineBuffer((source, line) => this.line(source, line));
+    this.#ctx = ctx;
+    this.#jobId = jobId;
+    this.#buffer = new LineBuffer((source, line) => this.line(source, line));
   }
 
-  /** A whole line of our own or of a program. */
+  /** Adds one complete line. */
   line(source: string, text: string): void {
-    const cleaned = cleanLine(text, this.ctx.secrets);
-    if (cleaned === undefined || this.waiting.length >= MAX_WAITING) return;
-    this.waiting.push({ at: this.ctx.clock.now(), source, phase: this.phase, text: cleaned });
-    this.plan();
+    const cleaned = cleanLine(text, this.#ctx.secrets);
+    if (cleaned === undefined || this.#waiting.length >= MAX_WAITING) return;
+    this.#waiting.push({ at: this.#ctx.clock.now(), source, phase: this.phase, text: cleaned });
+    this.#plan();
   }
 
-  /** Output as it comes, in pieces. */
+  /** Adds output in pieces, which need not end at line breaks. */
   output(channel: string, text: string): void {
-    this.buffer.add(channel, text);
+    this.#buffer.add(channel, text);
   }
 
-  /** Everything said so far is written, as far as the database lets it. */
+  /** Writes all lines so far. Does not throw when the database fails. */
   async flush(): Promise<void> {
-    this.buffer.end();
-    this.planned = true;
-    this.hurry.abort();
-    this.hurry = new AbortController();
-    this.writing = this.writing.then(() => this.write());
-    await this.writing;
+    this.#buffer.end();
+    this.#planned = true;
+    this.#hurry.abort();
+    this.#hurry = new AbortController();
+    this.#writing = this.#writing.then(() => this.#write());
+    await this.#writing;
   }
 
-  private plan(): void {
-    if (this.planned) return;
-    this.planned = true;
-    const { signal } = this.hurry;
-    this.writing = this.writing.then(async () => {
-      await this.ctx.clock.sleep(WRITE_EVERY_MS, signal).catch(() => {});
-      await this.write();
+  #plan(): void {
+    if (this.#planned) return;
+    this.#planned = true;
+    const { signal } = this.#hurry;
+    this.#writing = this.#writing.then(async () => {
+      await this.#ctx.clock.sleep(WRITE_EVERY_MS, signal).catch(() => {});
+      await this.#write();
     });
   }
 
-  private async write(): Promise<void> {
-    this.planned = false;
-    while (this.waiting.length > 0) {
-      const lines = this.waiting.splice(0, LINES_AT_ONCE);
-      await insertLines(this.ctx, this.jobId, lines).catch((thrown: unknown) =>
-        this.ctx.report('a build log was not written', { jobId: this.jobId, error: thrown }),
+  async #write(): Promise<void> {
+    this.#planned = false;
+    while (this.#waiting.length > 0) {
+      const lines = this.#waiting.splice(0, LINES_AT_ONCE);
+      await insertLines(this.#ctx, this.#jobId, lines).catch((thrown: unknown) =>
+        this.#ctx.report('a build log was not written', { jobId: this.#jobId, error: thrown }),
       );
     }
   }
 }
 
-/** Numbers are taken from the job's row, whose lock keeps a second writer from taking the same. */
+/** Line numbers are taken from the job's row, whose lock keeps a second writer from taking the same numbers. */
 async function insertLines(ctx: BuildContext, jobId: JobId, lines: readonly Line[]): Promise<void> {
   const { maxLogLines } = ctx.settings;
   await ctx.db.transaction(async (tx) => {
@@ -94,7 +94,7 @@ async function insertLines(ctx: BuildContext, jobId: JobId, lines: readonly Line
       .map((line, index) => ({ ...line, id: first + index }))
       .filter(({ id }) => id <= maxLogLines)
       .map((line) =>
-        line.id === maxLogLines ? { ...line, text: 'The log is full; the rest is dropped.' } : line,
+        line.id === maxLogLines ? { ...line, text: 'The log is full; further lines are dropped.' } : line,
       );
     if (kept.length === 0) return;
     const params = kept.flatMap(({ id, at, source, phase, text }) => [jobId, id, at, source, phase, text]);

@@ -1,8 +1,8 @@
-/** What programs print, as it may be kept and shown: without terminal codes, without secrets, not endless. */
+/** Cleans a line of output before it is stored: removes terminal codes and secrets, and limits its length. */
 
 const MAX_CHARACTERS = 2_000;
 
-/** Control sequences (colours, cursor), texts for the terminal itself (titles, links), and two-byte codes. */
+/** Control sequences (colours, cursor), operating system commands (titles, links), and two-byte codes. */
 const TERMINAL_CODES =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for.
   /[\u001b\u009b](?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[PX^_][^\u001b]*(?:\u001b\\)?|[ -/]*[0-~])/g;
@@ -11,7 +11,7 @@ const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
 const HIDDEN = '[redacted]';
 
-/** Each with what is left of it: the name of a secret may be read, the secret may not. */
+/** Each pattern with its replacement, which may keep the name of a secret but not the secret. */
 const SECRETS: readonly (readonly [RegExp, string])[] = [
   [/\b(postgres(?:ql)?|redis|rediss|mongodb(?:\+srv)?|mysql|amqps?):\/\/[^\s'"]+/gi, `$1://${HIDDEN}`],
   [/\b(https?:\/\/)[^\s/:@'"]+:[^\s/@'"]+@/gi, `$1${HIDDEN}@`],
@@ -27,7 +27,7 @@ const SECRETS: readonly (readonly [RegExp, string])[] = [
   ],
 ];
 
-/** Undefined for a line that has nothing to show. `known` are secrets that need no form to be recognised. */
+/** Undefined for an empty line. `known` are secrets that are replaced wherever they appear. */
 export function cleanLine(line: string, known: readonly string[]): string | undefined {
   let text = line.replace(TERMINAL_CODES, '').replace(CONTROL, '').trimEnd();
   if (text.trim() === '') return undefined;

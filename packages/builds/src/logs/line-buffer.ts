@@ -1,34 +1,36 @@
-/** Puts pieces of output together to lines, each channel for itself. */
+/** Assembles pieces of output into lines, separately for each channel. */
 
-/** More than is ever shown of a line. The rest of a longer one is dropped, so that no part of it escapes cleaning. */
+/**
+ * Longer than any stored line. The rest of a longer line is dropped, so that every stored part is cleaned as a whole.
+ */
 const MAX_LINE = 16_384;
 
 export class LineBuffer {
-  private readonly open = new Map<string, string>();
-  private readonly onLine: (channel: string, line: string) => void;
+  readonly #open = new Map<string, string>();
+  readonly #onLine: (channel: string, line: string) => void;
 
   constructor(onLine: (channel: string, line: string) => void) {
-    this.onLine = onLine;
+    this.#onLine = onLine;
   }
 
   add(channel: string, text: string): void {
     const [first = '', ...rest] = text.split(/\r\n|\n|\r(?!\n)/);
-    let line = this.joined(channel, first);
+    let line = this.#joined(channel, first);
     for (const next of rest) {
-      this.onLine(channel, line);
+      this.#onLine(channel, line);
       line = next.slice(0, MAX_LINE);
     }
-    this.open.set(channel, line);
+    this.#open.set(channel, line);
   }
 
-  /** What did not end in a line break. */
+  /** Emits the lines that have no line break yet. */
   end(): void {
-    for (const [channel, line] of this.open) if (line !== '') this.onLine(channel, line);
-    this.open.clear();
+    for (const [channel, line] of this.#open) if (line !== '') this.#onLine(channel, line);
+    this.#open.clear();
   }
 
-  private joined(channel: string, text: string): string {
-    const before = this.open.get(channel) ?? '';
+  #joined(channel: string, text: string): string {
+    const before = this.#open.get(channel) ?? '';
     return before + text.slice(0, MAX_LINE - before.length);
   }
 }

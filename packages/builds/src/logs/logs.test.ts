@@ -39,19 +39,19 @@ describe('a line of a build log', () => {
     expect(cleaned).not.toMatch(/hunter2|abcdefghijklmnop|IOSFODNN7/);
   });
 
-  it('is cut when it is long, and dropped when it is empty', () => {
+  it('is truncated when it is long, and dropped when it is empty', () => {
     expect(cleanLine('x'.repeat(5_000), [])).toHaveLength(2_001);
     expect(cleanLine(' \t \u001b[0m', [])).toBeUndefined();
   });
 
-  it('hides a secret that lies across the cut', () => {
+  it('hides a secret at the point of truncation', () => {
     const line = `${'x'.repeat(1_995)} token=abcdefghijklmnopqrstuvwxyz`;
     expect(cleanLine(line, [])).not.toContain('abcde');
   });
 });
 
 describe('pieces of output', () => {
-  it('become lines, each channel for itself', () => {
+  it('become lines, separately for each channel', () => {
     const lines: string[] = [];
     const buffer = new LineBuffer((channel, line) => lines.push(`${channel}: ${line}`));
     buffer.add('stdout', 'one\ntw');
@@ -80,7 +80,7 @@ describe.each(databaseKinds)('the log of a build on %s', (kind) => {
   const newJob = async () =>
     (await submit(world.ctx, { ...OWNER, projectId: 'p', goal: 'g', runner: 'none' })).id;
 
-  it('is kept in order and read in pages from its end', async () => {
+  it('is stored in order and read in pages from its end', async () => {
     const id = await newJob();
     const log = new BuildLog(world.ctx, id);
     for (let i = 1; i <= 450; i++) {
@@ -99,16 +99,16 @@ describe.each(databaseKinds)('the log of a build on %s', (kind) => {
     expect(first.lines).toHaveLength(50);
   });
 
-  it('ends at its bound, and says so', async () => {
+  it('ends at its limit with a notice', async () => {
     const id = await newJob();
     const log = new BuildLog(world.ctx, id);
     for (let i = 1; i <= 1_200; i++) log.line('stdout', `line ${i}`);
     await log.flush();
     const { lines } = await world.builds.logPage(OWNER, id, { limit: 500 });
-    expect(lines.at(-1)).toMatchObject({ id: 1_000, text: 'The log is full; the rest is dropped.' });
+    expect(lines.at(-1)).toMatchObject({ id: 1_000, text: 'The log is full; further lines are dropped.' });
   });
 
-  it('never fails a build when it cannot be written', async () => {
+  it('does not fail the build when it cannot be written', async () => {
     const id = await newJob();
     const broken = {
       ...world.db,

@@ -1,4 +1,4 @@
-/** Reads the log of a build: pages from its end backwards, and a stream of what is said from now on. */
+/** Reads the log of a build: in pages from its end backwards, and as a stream of new lines. */
 import type { NotificationSubscription, Queryable } from '@torpor/engine';
 import {
   type BuildLogLine,
@@ -43,12 +43,12 @@ export type LogItem =
   | { readonly is: 'line'; readonly line: BuildLogLine }
   | { readonly is: 'done'; readonly status: BuildState };
 
-/** How much of what was said before the end is shown to those who came after it. */
-const DRAINED = 200;
+/** Lines per page of the stream. A reader that begins after the end of the build gets this many last lines. */
+const PAGE_LINES = 200;
 
 /**
- * Every line from now on, or after the one that the reader has; when the build is over, what is left and `done`. The wait is armed before the read, and
- * a build writes its last line before it ends, so that neither is missed.
+ * Every line from now on, or after the given one. When the build is over, the remaining lines and `done`. The wait
+ * begins before the read, and a build writes its last line before it ends, so that a reader misses neither.
  */
 export async function* followLogs(
   db: Queryable,
@@ -59,7 +59,7 @@ export async function* followLogs(
 ): AsyncGenerator<LogItem> {
   const start = await findJob(db, id);
   if (start === undefined) return;
-  const newest = isBuildOver(start.status) ? Math.max(0, start.lastLine - DRAINED) : start.lastLine;
+  const newest = isBuildOver(start.status) ? Math.max(0, start.lastLine - PAGE_LINES) : start.lastLine;
   let last = after ?? newest;
   while (!signal.aborted) {
     const waiting = new AbortController();
@@ -68,13 +68,13 @@ export async function* followLogs(
       const job = await findJob(db, id);
       const rows = await db.query<LineRow>(
         `SELECT id, at, source, phase, text FROM build_logs WHERE job_id = $1 AND id > $2 ORDER BY id LIMIT $3`,
-        [id, last, DRAINED],
+        [id, last, PAGE_LINES],
       );
       for (const row of rows) {
         last = row.id;
         yield { is: 'line', line: toLine(row) };
       }
-      if (rows.length === DRAINED) continue;
+      if (rows.length === PAGE_LINES) continue;
       if (job === undefined || isBuildOver(job.status)) {
         yield { is: 'done', status: job?.status ?? 'failed' };
         return;

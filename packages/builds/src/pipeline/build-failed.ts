@@ -1,16 +1,18 @@
-/** A build that failed and has been recorded as failed: whoever catches it has nothing left to write (R12). */
+/**
+ * The build failed and the failure is recorded already: the worker that catches this error writes nothing more (R12).
+ */
 import { TorporError } from '@torpor/protocol';
 
 export class BuildFailed extends TorporError {
   readonly debugId: string;
 
-  constructor(debugId: string, friendly: string, cause: unknown) {
-    super('conflict', friendly, { cause, details: { debug_id: debugId } });
+  constructor(debugId: string, userMessage: string, cause: unknown) {
+    super('conflict', userMessage, { cause, details: { debug_id: debugId } });
     this.debugId = debugId;
   }
 }
 
-/** What a person can do something with, by the kind of the failure and never by its text. */
+/** A message for the user, chosen by the code of the error and never by its text. */
 export function friendly(thrown: unknown): string {
   if (!(thrown instanceof TorporError)) return 'Something went wrong inside Torpor.';
   switch (thrown.code) {

@@ -1,18 +1,19 @@
 /**
- * One build, from its goal to an application that answers: every step up to `checks`, and `failed` when one of them
- * fails (R4). The worker has only `ready` to say.
+ * One build, from its goal to an application that answers: all stages up to `checks`, and `failed` when one of them
+ * fails (R4). The worker then makes the build `ready`.
  *
- * Each stage can be begun again. A worker that takes over finds the job in the stage that the last one died in, ends
- * what that one left running, and goes on from there; what a runner made is kept and not paid for twice.
+ * Each stage can be repeated. A worker that takes over finds the job in the stage in which the previous worker died,
+ * kills the sandboxes that it left, and continues from there. The files of a runner are stored, so that a model is not
+ * paid for twice.
  */
 import { type LeasedJob, LeaseLost, requireLease } from '@torpor/engine';
 import { type BuildState, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
-import { documentation, documentsItself } from '../docs/documentation.ts';
+import { documentation, hasDocumentation } from '../docs/documentation.ts';
 import { finishFailed } from '../jobs/finish.ts';
 import { type BuildJob, findJob } from '../jobs/job.ts';
 import { readFiles, storeFiles } from '../jobs/stored-files.ts';
-import { type JobChange, noteEvent, transition } from '../jobs/transition.ts';
+import { type JobChange, recordEvent, transition } from '../jobs/transition.ts';
 import type { BuildLog } from '../logs/build-log.ts';
 import { cleanLine } from '../logs/clean-line.ts';
 import type { BuildCapabilities } from '../ports/sandboxes.ts';
@@ -20,58 +21,58 @@ import { CANNOT_PAUSE } from '../preview/pause.ts';
 import { checkFiles, type GeneratedFile } from '../runners/generated-files.ts';
 import { BuildFailed, friendly } from './build-failed.ts';
 import { install } from './install.ts';
-import { untilLive } from './live-check.ts';
+import { killSandboxes } from './leftover-sandboxes.ts';
+import { waitUntilLive } from './live-check.ts';
 import { describeProject, type Project } from './project.ts';
-import { endSandboxes } from './tidy.ts';
 import { DEV_SERVER, WORKSPACE, WORKSPACE_PATH } from './workspace.ts';
 
-/** What a build has made when it is about to be ready. */
-export type Made = Pick<JobChange, 'sandboxId' | 'port' | 'previewUrl' | 'workspacePath'>;
+/** The result of a build that is about to become ready. */
+export type BuildResult = Pick<JobChange, 'sandboxId' | 'port' | 'previewUrl' | 'workspacePath'>;
 
-/** Those that this has to say. */
+/** The stages that this file enters. */
 type Stage = 'starting' | 'scaffold' | 'code' | 'deps' | 'checks';
 
 export interface Attempt {
   readonly ctx: BuildContext;
   readonly held: LeasedJob;
   readonly log: BuildLog;
-  /** Fires when the job is no longer ours: cancelled, lost, or the server stops. */
+  /** Fires when this worker must stop: the job is cancelled, its lease is lost, or the server stops. */
   readonly signal: AbortSignal;
-  /** The sandboxes that this attempt has made, for the case that it must leave. */
-  readonly own: Set<SandboxId>;
+  /** The sandboxes of this attempt, which the worker kills when it must stop. */
+  readonly ownSandboxes: Set<SandboxId>;
 }
 
-export async function generate(attempt: Attempt, job: BuildJob): Promise<Made> {
+export async function generate(attempt: Attempt, job: BuildJob): Promise<BuildResult> {
   try {
     return await build(attempt, job);
   } catch (thrown) {
-    // Nobody's failure: whoever has the job now decides about it.
+    // Not a failure of the build: the present holder of the job decides about it.
     if (attempt.signal.aborted || thrown instanceof LeaseLost) throw thrown;
     throw await fail(attempt, job, thrown);
   }
 }
 
-async function build(attempt: Attempt, job: BuildJob): Promise<Made> {
+async function build(attempt: Attempt, job: BuildJob): Promise<BuildResult> {
   const { ctx, log } = attempt;
-  await endSandboxes(ctx, job);
+  await killSandboxes(ctx, job);
   let { status } = job;
   await ctx.pass('build.queued');
-  if (status === 'queued') status = await step(attempt, job, 'starting');
-  else log.line('torpor', `Taken up again in ${status}.`);
-  if (status === 'starting' || status === 'checks') status = await step(attempt, job, 'scaffold');
-  if (status === 'scaffold') status = await step(attempt, job, 'code');
+  if (status === 'queued') status = await enterStage(attempt, job, 'starting');
+  else log.line('torpor', `Continues in ${status}.`);
+  if (status === 'starting' || status === 'checks') status = await enterStage(attempt, job, 'scaffold');
+  if (status === 'scaffold') status = await enterStage(attempt, job, 'code');
   if (job.runner === 'none') return simulate(attempt, job, status);
   const files = await writeCode(attempt, job);
   const project = describeProject(files, job.wantedPort);
   log.line('torpor', `${files.length} files, ${project.framework} on port ${project.port}.`);
-  if (status === 'code') await step(attempt, job, 'deps');
+  if (status === 'code') await enterStage(attempt, job, 'deps');
   log.phase = 'deps';
-  const workbench = await furnish(attempt, job, files, project);
-  await step(attempt, job, 'checks');
-  return check(attempt, job, workbench, project);
+  const buildSandbox = await prepareBuildSandbox(attempt, job, files, project);
+  await enterStage(attempt, job, 'checks');
+  return check(attempt, job, buildSandbox, project);
 }
 
-async function step(attempt: Attempt, job: BuildJob, to: Stage): Promise<BuildState> {
+async function enterStage(attempt: Attempt, job: BuildJob, to: Stage): Promise<BuildState> {
   const { ctx, held, log } = attempt;
   const done = await ctx.db.transaction(async (tx) => {
     await requireLease(tx, held);
@@ -83,11 +84,11 @@ async function step(attempt: Attempt, job: BuildJob, to: Stage): Promise<BuildSt
   return done.status;
 }
 
-/** Without a runner there is nothing to build; the states are passed through all the same (R14). */
-async function simulate(attempt: Attempt, job: BuildJob, status: BuildState): Promise<Made> {
+/** Without a runner there is nothing to build, but the build still passes all states (R14). */
+async function simulate(attempt: Attempt, job: BuildJob, status: BuildState): Promise<BuildResult> {
   attempt.log.line('torpor', 'There is no runner: nothing is built.');
-  if (status === 'code') await step(attempt, job, 'deps');
-  await step(attempt, job, 'checks');
+  if (status === 'code') await enterStage(attempt, job, 'deps');
+  await enterStage(attempt, job, 'checks');
   return {};
 }
 
@@ -98,12 +99,12 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   const previous = job.previousId === null ? [] : await readFiles(ctx.db, job.previousId);
   const made = job.previousKind === 'rebuild' && previous.length > 0 ? previous : await run();
   const files = checkFiles(made, ctx.settings.files);
-  await ctx.pass('build.made');
+  await ctx.pass('build.generated');
   await ctx.db.transaction(async (tx) => {
     await requireLease(tx, held);
     await storeFiles(tx, job.id, files);
-    if (documentsItself(documentation(files, job.wantedPort, []))) {
-      await noteEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });
+    if (hasDocumentation(documentation(files, job.wantedPort, []))) {
+      await recordEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });
     }
   });
   return files;
@@ -132,9 +133,9 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   }
 }
 
-/** A sandbox with everything in it that the application needs. */
-async function furnish(
-  { ctx, log, signal, own }: Attempt,
+/** Creates the build sandbox: with the files of the application and its dependencies. */
+async function prepareBuildSandbox(
+  { ctx, log, signal, ownSandboxes }: Attempt,
   job: BuildJob,
   files: readonly GeneratedFile[],
   project: Project,
@@ -144,10 +145,10 @@ async function furnish(
   const before = await previousBuild(ctx, job, log);
   const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds, from: before?.sandboxId };
   const id = await sandboxes.create(order, signal);
-  own.add(id);
+  ownSandboxes.add(id);
   await ctx.pass('build.created');
   if (before !== undefined) {
-    log.line('torpor', `Goes on from ${before.version ?? before.sandboxId}.`);
+    log.line('torpor', `Starts from ${before.version ?? before.sandboxId}.`);
     const here = new Set(files.map(({ path }) => path));
     await sandboxes.remove(
       org,
@@ -160,11 +161,13 @@ async function furnish(
   await sandboxes.write(org, id, WORKSPACE, files, signal);
   if (project.install === undefined) log.line('torpor', 'There is nothing to install.');
   else await install(ctx, job, id, project.install, log, signal);
-  await ctx.pass('build.furnished');
+  await ctx.pass('build.installed');
   return id;
 }
 
-/** What an iteration starts from, while it is still there; else it starts empty, with the files that the runner made. */
+/**
+ * The sandbox that an iteration is forked from, while it exists. Otherwise the iteration starts in an empty sandbox.
+ */
 async function previousBuild({ db, sandboxes }: BuildContext, job: BuildJob, log: BuildLog) {
   if (job.previousKind !== 'iteration' || job.previousId === null) return undefined;
   const previous = await findJob(db, job.previousId);
@@ -172,7 +175,7 @@ async function previousBuild({ db, sandboxes }: BuildContext, job: BuildJob, log
   const found = await sandboxes.find(job.org, previous.sandboxId);
   if (found?.state !== 'paused' && found?.state !== 'running') return undefined;
   if (!(await sandboxes.capabilities(previous.sandboxId)).fork) {
-    const lost = 'what the application wrote there while it ran does not come along';
+    const lost = 'files that the application wrote while it ran are not copied';
     log.line('torpor', `The runtime cannot fork ${previous.buildVersion}: ${lost}.`);
     return undefined;
   }
@@ -181,15 +184,15 @@ async function previousBuild({ db, sandboxes }: BuildContext, job: BuildJob, log
 }
 
 async function check(
-  { ctx, log, signal, own }: Attempt,
+  { ctx, log, signal, ownSandboxes }: Attempt,
   job: BuildJob,
-  workbench: SandboxId,
+  buildSandbox: SandboxId,
   project: Project,
-): Promise<Made> {
+): Promise<BuildResult> {
   const { sandboxes, settings } = ctx;
   const { org, id: jobId } = job;
-  await lookAround();
-  if (project.check !== undefined) await ownCheck(project.check);
+  await checkSandboxRuns();
+  if (project.check !== undefined) await runProjectCheck(project.check);
   const service: Service = {
     name: DEV_SERVER,
     command: project.start,
@@ -197,16 +200,16 @@ async function check(
     port: project.port,
   };
   const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds };
-  const sandboxId = await sandboxes.publish(order, workbench, service, signal).catch((thrown: unknown) => {
-    showOutput(log, thrown);
+  const sandboxId = await sandboxes.publish(order, buildSandbox, service, signal).catch((thrown: unknown) => {
+    logServiceOutput(log, thrown);
     throw thrown;
   });
-  own.add(sandboxId);
+  ownSandboxes.add(sandboxId);
   await ctx.pass('build.published');
-  const status = await untilLive(ctx, sandboxId, project.port, signal);
+  const status = await waitUntilLive(ctx, sandboxId, project.port, signal);
   await ctx.pass('build.live');
   log.line('torpor', `The application answers (${status}).`);
-  log.line('torpor', KEPT[(await sandboxes.capabilities(sandboxId)).pause]);
+  log.line('torpor', PAUSE_NOTICES[(await sandboxes.capabilities(sandboxId)).pause]);
   return {
     sandboxId,
     port: project.port,
@@ -214,20 +217,20 @@ async function check(
     workspacePath: WORKSPACE_PATH,
   };
 
-  /** Before anything else is blamed. */
-  async function lookAround(): Promise<void> {
+  /** Distinguishes a broken sandbox from a broken application. */
+  async function checkSandboxRuns(): Promise<void> {
     const order = { command: 'echo ok', cwd: WORKSPACE, timeoutMs: settings.writeMs, output: () => {} };
-    const { exitCode } = await sandboxes.run(org, workbench, order, signal);
+    const { exitCode } = await sandboxes.run(org, buildSandbox, order, signal);
     if (exitCode === 0) return;
-    throw new TorporError('unreachable', 'The sandbox does not answer properly.', { sandboxId: workbench });
+    throw new TorporError('unreachable', 'The sandbox does not run commands.', { sandboxId: buildSandbox });
   }
 
-  async function ownCheck(script: string): Promise<void> {
+  async function runProjectCheck(script: string): Promise<void> {
     const output = (channel: string, text: string) => log.output(channel, text);
     const command = `export PATH="$PWD/node_modules/.bin:$PATH" CI=true; ${script}`;
     const { exitCode } = await sandboxes.run(
       org,
-      workbench,
+      buildSandbox,
       { command, cwd: WORKSPACE, timeoutMs: settings.checkMs, output },
       signal,
     );
@@ -238,29 +241,29 @@ async function check(
   }
 }
 
-/** What a pause of the preview costs, by what its runtime keeps. */
-const KEPT: Readonly<Record<BuildCapabilities['pause'], string>> = {
+/** What a pause keeps of the preview, by capability of the runtime. */
+const PAUSE_NOTICES: Readonly<Record<BuildCapabilities['pause'], string>> = {
   memory: 'A pause keeps the files and the memory of the preview.',
-  files: 'A pause keeps the files of the preview; its server starts anew with every wake.',
-  none: `${CANNOT_PAUSE}; a rebuild makes it again.`,
+  files: 'A pause keeps the files of the preview; its server restarts with every resume.',
+  none: `${CANNOT_PAUSE}; a rebuild creates it again.`,
 };
 
-/** What a service said before it failed is the only thing that tells why. */
-function showOutput(log: BuildLog, thrown: unknown): void {
+/** The output of the service shows why it failed. */
+function logServiceOutput(log: BuildLog, thrown: unknown): void {
   const said = thrown instanceof TorporError ? thrown.toBody().details?.['output'] : undefined;
   if (typeof said === 'string') log.output(DEV_SERVER, `${said}\n`);
 }
 
-/** The one place where a build becomes failed: the same id in the log, the row, the event and the exception (R11). */
+/** Records a failure: log, row, event and exception get the same debug id (R11). */
 async function fail({ ctx, held, log }: Attempt, job: BuildJob, thrown: unknown): Promise<BuildFailed> {
   const debugId = ctx.uuid();
-  // The last line of a program may stand in it.
-  const words = cleanLine(friendly(thrown), ctx.secrets) ?? 'It failed.';
+  // The message may contain a line of the program's output, so it is cleaned like a log line.
+  const words = cleanLine(friendly(thrown), ctx.secrets) ?? 'The build failed.';
   ctx.report('a build failed', { jobId: job.id, debugId, error: thrown });
   log.line('torpor', `BUILD FAILED: ${words} debug_id: ${debugId}`);
   await log.flush();
-  await endSandboxes(ctx, job).catch((error: unknown) =>
-    ctx.report('the sandboxes of a failed build are left for later', { jobId: job.id, error }),
+  await killSandboxes(ctx, job).catch((error: unknown) =>
+    ctx.report('the sandboxes of a failed build could not be killed yet', { jobId: job.id, error }),
   );
   await ctx.pass('build.failing');
   const message = `Build failed. debug_id: ${debugId}. ${words}`;

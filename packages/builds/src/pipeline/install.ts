@@ -1,11 +1,11 @@
-/** Installing what an application needs, once more when only the network failed. */
+/** Installs the dependencies of an application; tries once more when only the network failed. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import type { BuildJob } from '../jobs/job.ts';
 import type { BuildLog } from '../logs/build-log.ts';
 import { WORKSPACE } from './workspace.ts';
 
-/** npm's own codes for a network that failed. */
+/** npm's error codes for network failures. */
 const NETWORK = new Set([
   'ECONNRESET',
   'ECONNREFUSED',
@@ -45,7 +45,7 @@ export async function install(
     if (attempt > 1 || !NETWORK.has(code)) {
       throw new TorporError('conflict', `Installing the dependencies failed (exit ${exitCode}).`);
     }
-    log.line('torpor', `The network failed (${code}); once more in ${settings.installRetryMs / 1_000} s.`);
+    log.line('torpor', `The network failed (${code}); trying again in ${settings.installRetryMs / 1_000} s.`);
     await clock.sleep(settings.installRetryMs, signal);
   }
 }

@@ -1,21 +1,21 @@
-/** Asks an application by the way its visitors take until the application itself answers below 500 (R7). */
+/** Requests the preview through the gateway, as clients do, until the application itself answers below 500 (R7). */
 import { ANSWERED_BY_HEADER, type SandboxId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
-import type { Visit } from '../ports/sandboxes.ts';
+import type { PreviewResponse } from '../ports/sandboxes.ts';
 
-/** One answer may take this long: a first page is often built while it is asked for. */
+/** Timeout of one request: dev servers often build the first page during the request. */
 const ANSWER_MS = 15_000;
 
-/** Whether the program in the sandbox answered. The gateway answers in its place while it cannot be reached. */
-function isFromApp({ headers }: Visit): boolean {
+/** Whether the application answered. While it cannot be reached, the gateway answers in its place. */
+function isFromApp({ headers }: PreviewResponse): boolean {
   return headers[ANSWERED_BY_HEADER.toLowerCase()] === undefined;
 }
 
-export function isLive(visit: Visit): boolean {
-  return isFromApp(visit) && visit.status < 500;
+export function isLive(response: PreviewResponse): boolean {
+  return isFromApp(response) && response.status < 500;
 }
 
-export async function untilLive(
+export async function waitUntilLive(
   ctx: BuildContext,
   id: SandboxId,
   port: number,
@@ -28,17 +28,17 @@ export async function untilLive(
     signal.throwIfAborted();
     try {
       const order = { method: 'GET', path: '/', timeoutMs: ANSWER_MS } as const;
-      const visit = await ctx.sandboxes.visit(id, port, order, signal);
-      if (isLive(visit)) return visit.status;
-      last = isFromApp(visit)
-        ? `answered ${visit.status}`
-        : `could not be reached, the gateway answered ${visit.status}`;
+      const response = await ctx.sandboxes.requestPreview(id, port, order, signal);
+      if (isLive(response)) return response.status;
+      last = isFromApp(response)
+        ? `answered ${response.status}`
+        : `could not be reached, the gateway answered ${response.status}`;
     } catch (thrown) {
       signal.throwIfAborted();
       last = thrown instanceof TorporError ? thrown.message : 'did not answer';
     }
     if (clock.monotonic() >= until) {
-      throw new TorporError('timeout', `The application did not come up: it ${last}.`, { sandboxId: id });
+      throw new TorporError('timeout', `The application did not start: it ${last}.`, { sandboxId: id });
     }
     await clock.sleep(pause, signal);
   }

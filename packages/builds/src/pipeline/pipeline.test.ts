@@ -31,7 +31,7 @@ const logOf = async (id: JobId) =>
   (await world.builds.logPage(OWNER, id, { limit: 500 })).lines.map(({ text }) => text).join('\n');
 
 describe.each(databaseKinds)('a build on %s', (kind) => {
-  it('passes through its states, and row and status agree (R1, R10, R13, R15, R24, R25)', async () => {
+  it('passes its states, and row and status agree (R1, R10, R13, R15, R24, R25)', async () => {
     await open({}, kind);
     const id = await begin();
     const job = await world.ended(id);
@@ -68,7 +68,7 @@ describe.each(databaseKinds)('a build on %s', (kind) => {
 });
 
 describe('a server that stops during the pause after ready', () => {
-  it('hands the job back: the next one pauses the preview, which is still there (R20, R24)', async () => {
+  it('returns the job to the queue; the next server pauses the preview (R20, R24)', async () => {
     const { provider } = await open();
     const asked = Promise.withResolvers<void>();
     const held = Promise.withResolvers<void>();
@@ -90,8 +90,8 @@ describe('a server that stops during the pause after ready', () => {
   });
 });
 
-describe('a build on a runtime that cannot do everything', () => {
-  it('stays ready and awake where there is no pause, and says why (R26, R49)', async () => {
+describe('a build on a runtime with fewer capabilities', () => {
+  it('stays ready with a running preview where the runtime cannot pause, and says why (R26, R49)', async () => {
     const { provider } = await open();
     provider.can = { pause: 'none', fork: false };
     const id = await begin();
@@ -112,7 +112,7 @@ describe('a build on a runtime that cannot do everything', () => {
     expect((await world.builds.snapshot(OWNER, id)).snapshot.outcome).toBe('failed');
   });
 
-  it('iterates without a fork from the files of the build before, and says what is lost (R5)', async () => {
+  it('iterates without a fork from the files of the previous build, and says what is lost (R5)', async () => {
     const { provider } = await open();
     provider.can = { pause: 'files', fork: false };
     const first = await begin();
@@ -124,7 +124,7 @@ describe('a build on a runtime that cannot do everything', () => {
 });
 
 describe('the stages of a build', () => {
-  it('make the sandbox in deps with an hour to live, and pause it after ready (R4, R6, R24)', async () => {
+  it('create the sandbox in deps with a lifetime of an hour, and pause it after ready (R4, R6, R24)', async () => {
     const { provider } = await open();
     const states: string[] = [];
     for (const call of ['create', 'publish', 'pause'] as const) {
@@ -141,7 +141,7 @@ describe('the stages of a build', () => {
     expect(provider.named('publish')[0]?.detail).toMatchObject({ name: 'dev-server', port: 3000 });
   });
 
-  it('are ready only when the application answers below 500 (R7)', async () => {
+  it('reach ready only when the application answers below 500 (R7)', async () => {
     const clock = new ManualClock();
     await open({
       clock,
@@ -158,7 +158,7 @@ describe('the stages of a build', () => {
     expect((await world.row(id)).status).toBe('ready');
   });
 
-  it('are passed through without a runner, and nothing is made (R14)', async () => {
+  it('are passed without a runner, and nothing is created (R14)', async () => {
     await open({ runners: new Map() });
     const id = await begin({ runner: 'none' });
     expect(await world.ended(id)).toMatchObject({ status: 'ready', previewUrl: null, sandboxId: null });
@@ -171,7 +171,7 @@ describe('the stages of a build', () => {
     await expect(begin({ runner: 'openai' })).rejects.toMatchObject({ code: 'capability_unsupported' });
   });
 
-  it('install what there is to install, once more when the network failed', async () => {
+  it('install the dependencies, and try again when the network failed', async () => {
     const manifest = { scripts: { start: 'x', check: 'the-check' }, dependencies: { left: '1' } };
     await open({
       run: async () => [textFile('package.json', JSON.stringify(manifest))],
@@ -191,7 +191,7 @@ describe('the stages of a build', () => {
     expect(await logOf(id)).toContain('added 1 package');
   });
 
-  it('do not install twice when it was not the network', async () => {
+  it('do not retry the install for other failures', async () => {
     const manifest = { scripts: { start: 'x' }, dependencies: { left: '1' } };
     await open({ run: async () => [textFile('package.json', JSON.stringify(manifest))] });
     world.provider.command = ({ command }) => (command.startsWith('npm') ? 1 : 0);
@@ -207,27 +207,27 @@ describe('a build that fails', () => {
   const faults: readonly (readonly [where: string, last: string, how: () => Promise<unknown>])[] = [
     ['in the runner', 'code', () => open({ run: () => Promise.reject(new Error('a bug')) })],
     [
-      'in making the sandbox',
+      'in creating the sandbox',
       'deps',
       async () => (await open()).provider.fail('create', throwing(new Error('no'))),
     ],
     [
-      'in writing',
+      'in writing the files',
       'deps',
       async () => (await open()).provider.fail('write', throwing(new TorporError('storage_full', 'full'))),
     ],
     [
-      'in the look around',
+      'in the check that the sandbox runs commands',
       'checks',
       async () => (await open()).provider.fail('run', throwing(new TorporError('timeout', 'slow'))),
     ],
     [
-      'in starting',
+      'in starting the preview',
       'checks',
       async () => (await open()).provider.fail('publish', throwing(new TorporError('conflict', 'ended'))),
     ],
     [
-      'in never answering',
+      'because the application never answers',
       'checks',
       async () => {
         await open({ settings: { liveMs: 50 } });
@@ -263,7 +263,7 @@ describe('a build that fails', () => {
       const told = world.reported.find(({ what }) => what === 'a build failed');
       expect(told?.facts).toMatchObject({ debugId: job.debugId, jobId: id });
       expect(world.provider.live).toEqual([]);
-      // The worker wrote nothing more, and is free for the next.
+      // The worker wrote nothing more, and can take the next build.
       expect(await world.db.query(`SELECT id FROM queue_jobs WHERE ended_at IS NULL`)).toEqual([]);
     },
   );
@@ -272,7 +272,7 @@ describe('a build that fails', () => {
     ['code without a package.json (R23)', [textFile('app.tsx', 'x')]],
     ['a path that leads out', [...APP, textFile('../x', 'x')]],
     ['nothing', []],
-  ])('for %s costs no sandbox (R5)', async (_, files) => {
+  ])('for %s creates no sandbox (R5)', async (_, files) => {
     await open({ run: async () => files as typeof APP });
     const id = await begin();
     expect((await world.ended(id)).status).toBe('failed');
@@ -280,7 +280,7 @@ describe('a build that fails', () => {
     expect(world.provider.named('create')).toEqual([]);
   });
 
-  it('keeps its files and its log for looking', async () => {
+  it('keeps its files and its log', async () => {
     await open();
     world.provider.fail('publish', throwing(new TorporError('conflict', 'ended')));
     const id = await begin();
@@ -291,7 +291,7 @@ describe('a build that fails', () => {
     ]);
   });
 
-  it('shows nobody what is inside (R114)', async () => {
+  it('reveals no internal details (R114)', async () => {
     await open({ run: () => Promise.reject(new Error('at /srv/secret/path: password=hunter2')) });
     const id = await begin();
     const { errorMessage } = await world.ended(id);
@@ -299,7 +299,7 @@ describe('a build that fails', () => {
     expect(await logOf(id)).not.toContain('hunter2');
   });
 
-  it('shows what its dev server said, without its secrets', async () => {
+  it('shows the output of its dev server, without secrets', async () => {
     await open();
     const output = 'starting\nError: Cannot find module "x"\npassword=hunter2hunter2';
     const error = new TorporError('conflict', 'It ended: password=hunter2hunter2', { details: { output } });
@@ -310,7 +310,7 @@ describe('a build that fails', () => {
     expect(await logOf(id)).not.toContain('hunter2');
   });
 
-  it('for a runner that takes too long says so', async () => {
+  it('because its runner takes too long says so', async () => {
     await open({
       settings: { runnerMs: 20 },
       run: (_, signal) =>
@@ -319,7 +319,7 @@ describe('a build that fails', () => {
     expect((await world.ended(await begin())).errorMessage).toContain('The runner took too long.');
   });
 
-  it('has its sandboxes ended later when that failed at first (R18)', async () => {
+  it('has its sandboxes killed later when the first attempt failed (R18)', async () => {
     await open();
     world.provider.fail('publish', throwing(new TorporError('conflict', 'ended')));
     world.provider.fail(
@@ -331,14 +331,14 @@ describe('a build that fails', () => {
     await expect.poll(() => world.provider.live).toEqual([]);
   });
 
-  it('that cannot sleep is ready all the same, and says that it is awake (R26)', async () => {
+  it('only in its pause is ready all the same, and reports a running preview (R26)', async () => {
     await open();
     world.provider.fail('pause', throwing(new TorporError('capability_unsupported', 'pods cannot')));
     const id = await begin();
     await world.ended(id);
     await expect
       .poll(() => world.reported.map(({ what }) => what))
-      .toContain('a ready build was not put to sleep');
+      .toContain('the preview of a ready build was not paused');
     expect(await world.builds.status(OWNER, id)).toMatchObject({ status: 'ready', sandbox_paused: false });
     expect((await world.row(id)).sandboxPaused).toBe(0);
   });
@@ -346,7 +346,7 @@ describe('a build that fails', () => {
 
 describe('a build that is cancelled', () => {
   it.each(['code', 'deps', 'checks'])(
-    'in %s stops, and nothing overwrites that (R18, R19)',
+    'in %s stops, and nothing overwrites the cancellation (R18, R19)',
     async (stage) => {
       const held = Promise.withResolvers<void>();
       const there = Promise.withResolvers<void>();
@@ -369,7 +369,7 @@ describe('a build that is cancelled', () => {
       held.resolve();
       await expect.poll(async () => world.provider.live).toEqual([]);
       expect(await world.row(id)).toMatchObject({ status: 'failed', statusMessage: 'Cancelled by user' });
-      // The next build proves that the worker is done with this one.
+      // The next build proves that the worker has finished this one.
       await world.ended(await begin());
       expect((await world.statesOf(id)).filter((state) => state === 'failed')).toHaveLength(1);
       expect((await world.row(id)).status).toBe('failed');
@@ -378,7 +378,7 @@ describe('a build that is cancelled', () => {
     },
   );
 
-  it('tells its runner at once', async () => {
+  it('aborts its runner at once', async () => {
     const told = Promise.withResolvers<void>();
     const there = Promise.withResolvers<void>();
     await open({
@@ -398,7 +398,7 @@ describe('a build that is cancelled', () => {
   });
 });
 
-/** Only a stop is waited for no longer than it says. */
+/** Never resolves, except for 0 ms, which a stop with `stopWithinMs: 0` waits. */
 function sleepForEver(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (ms === 0) resolve();
@@ -407,7 +407,7 @@ function sleepForEver(ms: number, signal?: AbortSignal): Promise<void> {
 }
 
 describe('a build whose worker died', () => {
-  /** A server that gets as far as the point, and is never heard of again. */
+  /** A server that hangs forever when it reaches the point. */
   async function abandoned(point: (typeof BUILD_POINTS)[number], attempts = 3) {
     await open({ working: false, settings: { leaseMs: 300, pollMs: 50, attempts } });
     const there = Promise.withResolvers<void>();
@@ -418,7 +418,7 @@ describe('a build whose worker died', () => {
     };
     const runners = new Map([['starter', { run }]] as const);
     const dead = world.another({
-      // Its time stands still, so that it never renews its lease.
+      // Its clock stands still, so that it never renews its lease.
       clock: { ...systemClock, sleep: sleepForEver },
       runners,
       settings: { ...world.ctx.settings, stopWithinMs: 0 },
@@ -446,7 +446,7 @@ describe('a build whose worker died', () => {
   const taken = () => world.db.query('SELECT id FROM build_jobs WHERE completed_at IS NULL');
 
   const ways = BUILD_POINTS.slice(0, BUILD_POINTS.indexOf('failing'));
-  it.each(ways)('at "%s" is taken up and becomes ready (R18, R20)', async (point) => {
+  it.each(ways)('at "%s" is continued and becomes ready (R18, R20)', async (point) => {
     const { there, next, runs } = await abandoned(point);
     const id = await begin();
     await there;
@@ -454,8 +454,8 @@ describe('a build whose worker died', () => {
     expect((await endOf(next, id)).status).toBe('ready');
     const again = ['checks', 'published', 'live'].includes(point);
     expect(await world.statesOf(id)).toEqual(again ? [...ALL.slice(0, -1), ...ALL.slice(2)] : ALL);
-    // What the runner had made, and was stored, is not paid for twice.
-    expect(runs()).toBe(point === 'made' ? 2 : 1);
+    // Stored files of the runner are not generated twice.
+    expect(runs()).toBe(point === 'generated' ? 2 : 1);
     await expect.poll(async () => (await world.row(id)).sandboxPaused).toBe(1);
     const { sandboxId } = await world.row(id);
     expect(world.provider.live.map((one) => one.id)).toEqual([sandboxId]);
@@ -463,7 +463,7 @@ describe('a build whose worker died', () => {
   });
 
   it.each(['failing', 'failed'] as const)(
-    'at "%s" fails once, and leaves nothing (R18, R20)',
+    'at "%s" fails once, and leaves no sandbox (R18, R20)',
     async (point) => {
       const { there, next } = await abandoned(point);
       const away = throwing(new TorporError('conflict', 'It ended.'));
@@ -479,7 +479,7 @@ describe('a build whose worker died', () => {
     },
   );
 
-  it('right after a cancel has its sandboxes ended by the next (R18, R19)', async () => {
+  it('right after a cancel has its sandboxes killed by the next server (R18, R19)', async () => {
     const { there, next, dead } = await abandoned('cancelled');
     const held = Promise.withResolvers<void>();
     const written = Promise.withResolvers<void>();
@@ -498,7 +498,7 @@ describe('a build whose worker died', () => {
     held.resolve();
   });
 
-  it('too often fails, and frees its slots (R20)', async () => {
+  it('too often becomes failed, and frees its slots (R20)', async () => {
     const { there, next } = await abandoned('code', 1);
     const id = await begin();
     await there;
@@ -509,7 +509,7 @@ describe('a build whose worker died', () => {
 });
 
 describe('a build whose preview expired', () => {
-  it('is built again from what was made, as a new version, and stays as it is (R48)', async () => {
+  it('can be rebuilt from its files as a new version, and stays unchanged (R48)', async () => {
     let runs = 0;
     await open({
       run: async () => {
@@ -532,7 +532,7 @@ describe('a build whose preview expired', () => {
 });
 
 describe('an iteration', () => {
-  it('starts from the build before it, and leaves that as it was', async () => {
+  it('starts from the previous build, and leaves it unchanged', async () => {
     const seen: string[][] = [];
     await open({
       run: async ({ previous }) => {
@@ -556,7 +556,7 @@ describe('an iteration', () => {
     expect(world.provider.sandboxes.get(before.sandboxId as never)?.files.has('project/old.txt')).toBe(true);
   });
 
-  it('that fails costs nothing: the version before it still opens', async () => {
+  it('that fails leaves the previous version usable', async () => {
     await open({
       run: async ({ previous }) => [
         textFile(

@@ -1,4 +1,4 @@
-/** What an application is, as its files tell: what to install, what to check, what to start, and where it listens. */
+/** Describes an application from its files: the install, check and start commands, and its port. */
 import { TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { type GeneratedFile, textOf } from '../runners/generated-files.ts';
@@ -10,9 +10,9 @@ export interface Project {
   readonly install: string | undefined;
   /** The application's own check; undefined when it has none. */
   readonly check: string | undefined;
-  /** The script of its package.json that starts it; undefined when it is served as it is. */
+  /** The package.json script that starts the application; undefined for static files. */
   readonly script: 'dev' | 'start' | undefined;
-  /** The dev server, as a shell runs it in the workspace. */
+  /** The shell command of the dev server, run in the workspace. */
   readonly start: string;
 }
 
@@ -25,7 +25,7 @@ const manifestSchema = z.object({
 });
 type Manifest = z.infer<typeof manifestSchema>;
 
-const USUAL_PORT = 3000;
+const DEFAULT_PORT = 3000;
 const VITE_PORT = 5173;
 
 export function describeProject(files: readonly GeneratedFile[], wantedPort: number | null): Project {
@@ -35,14 +35,14 @@ export function describeProject(files: readonly GeneratedFile[], wantedPort: num
     refuseCodeWithoutManifest(files);
     if (find('index.html') === undefined)
       throw unusable('There is no package.json and no index.html to serve.');
-    const port = wantedPort ?? USUAL_PORT;
+    const port = wantedPort ?? DEFAULT_PORT;
     const nothing = { install: undefined, check: undefined, script: undefined };
     return { framework: 'static', port, ...nothing, start: staticServer(port) };
   }
   const manifest = readManifest(textOf(manifestFile));
   const framework = frameworkOf(manifest);
-  const port = wantedPort ?? (framework === 'vite' ? VITE_PORT : USUAL_PORT);
-  const script = starterOf(manifest, framework);
+  const port = wantedPort ?? (framework === 'vite' ? VITE_PORT : DEFAULT_PORT);
+  const script = startScriptOf(manifest, framework);
   return {
     framework,
     port,
@@ -53,7 +53,7 @@ export function describeProject(files: readonly GeneratedFile[], wantedPort: num
   };
 }
 
-/** A program that nothing says how to run is a failure before it costs a sandbox (R23). */
+/** Code without a package.json cannot be started, so the build fails before a sandbox is created (R23). */
 function refuseCodeWithoutManifest(files: readonly GeneratedFile[]): void {
   const code = files.find(({ path }) => /\.[cm]?[jt]sx?$/.test(path));
   if (code !== undefined) throw unusable(`There is code (${code.path}) but no package.json.`);
@@ -67,10 +67,10 @@ function readManifest(text: string): Manifest {
   }
 }
 
-const KNOWN = ['next', 'vite', 'react-scripts', 'express', 'hono'] as const;
+const FRAMEWORKS = ['next', 'vite', 'react-scripts', 'express', 'hono'] as const;
 
 function frameworkOf({ dependencies = {}, devDependencies = {} }: Manifest): Project['framework'] {
-  const found = KNOWN.find((name) => Object.hasOwn({ ...devDependencies, ...dependencies }, name));
+  const found = FRAMEWORKS.find((name) => Object.hasOwn({ ...devDependencies, ...dependencies }, name));
   return found ?? 'node';
 }
 
@@ -82,8 +82,8 @@ function installOf(manifest: Manifest, locked: boolean): string | undefined {
 }
 
 /**
- * A script as npm would run it, without npm staying in memory beside it. One with scripts before or after it needs
- * npm itself.
+ * The script itself rather than `npm run`, so that npm does not stay in memory. A script with a pre or post script
+ * needs npm.
  */
 function scriptOf({ scripts = {} }: Manifest, name: string): string | undefined {
   const script = Object.hasOwn(scripts, name) ? scripts[name] : undefined;
@@ -92,16 +92,16 @@ function scriptOf({ scripts = {} }: Manifest, name: string): string | undefined 
   return plain ? script : `npm run --silent ${name} --`;
 }
 
-/** Flags that make each listen where it is asked to. */
-const LISTEN: Partial<Readonly<Record<Project['framework'], string>>> = {
+/** Flags that set the port of each framework's dev server. */
+const PORT_FLAGS: Partial<Readonly<Record<Project['framework'], string>>> = {
   next: ' --port "$PORT"',
   vite: ' --host 127.0.0.1 --port "$PORT" --strictPort',
 };
-/** These have a start script that is meant for development too. */
-const STARTED: ReadonlySet<Project['framework']> = new Set(['react-scripts', 'express', 'hono']);
+/** Frameworks whose start script is also meant for development. */
+const PREFERS_START: ReadonlySet<Project['framework']> = new Set(['react-scripts', 'express', 'hono']);
 
-function starterOf(manifest: Manifest, framework: Project['framework']): 'dev' | 'start' {
-  const order = STARTED.has(framework) ? (['start', 'dev'] as const) : (['dev', 'start'] as const);
+function startScriptOf(manifest: Manifest, framework: Project['framework']): 'dev' | 'start' {
+  const order = PREFERS_START.has(framework) ? (['start', 'dev'] as const) : (['dev', 'start'] as const);
   const script = order.find((name) => scriptOf(manifest, name) !== undefined);
   if (script === undefined) throw unusable('The package.json has neither a "dev" nor a "start" script.');
   return script;
@@ -109,10 +109,10 @@ function starterOf(manifest: Manifest, framework: Project['framework']): 'dev' |
 
 function startOf(script: string, framework: Project['framework'], port: number): string {
   return [
-    // A runtime that has no network of its own says which port stands for ours.
+    // A runtime without network namespaces sets PORT to the port to use instead.
     `export PORT="\${PORT:-${port}}" HOST=127.0.0.1 BROWSER=none CI=true`,
     'export PATH="$PWD/node_modules/.bin:$PATH"',
-    `${script}${LISTEN[framework] ?? ''}`,
+    `${script}${PORT_FLAGS[framework] ?? ''}`,
   ].join('; ');
 }
 

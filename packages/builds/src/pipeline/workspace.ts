@@ -1,8 +1,8 @@
-/** Where an application lies in its sandbox: below the home, which each runtime has in a place of its own. */
+/** The directory of the application in its sandbox, relative to the home directory, which differs between runtimes. */
 export const WORKSPACE = 'project';
 
-/** The same as clients name it: every agent knows this home, wherever its own is. */
+/** The same directory as an absolute path for clients. Every agent accepts /home/user for its home. */
 export const WORKSPACE_PATH = `/home/user/${WORKSPACE}`;
 
-/** The name of the declared service that serves it. */
+/** The name of the declared service that serves the application. */
 export const DEV_SERVER = 'dev-server';

@@ -1,9 +1,9 @@
 /**
- * What a build asks of sandboxes. The server answers with the engine; a test answers with a provider whose
- * faults it writes itself.
+ * The port from builds to sandboxes. The server implements it with the engine; tests implement it with a provider that
+ * fails on demand.
  *
- * That a sandbox is gone for good is said by type: a `TorporError` about the sandbox or its checkpoints that is not
- * retryable (`preview/gone.ts` has the codes). Everything else may pass.
+ * A sandbox that is lost for good is reported by a `TorporError` about the sandbox or its checkpoints that is not
+ * retryable (`preview/permanent-failure.ts` has the codes). Every other error may be temporary.
  */
 import type { Capabilities, CheckpointId, JobId, SandboxId, SandboxState, Service } from '@torpor/protocol';
 import type { GeneratedFile } from '../runners/generated-files.ts';
@@ -12,11 +12,11 @@ export interface NewSandbox {
   readonly org: string;
   readonly jobId: JobId;
   readonly lifetimeSeconds: number;
-  /** Begins as a fork of this one, files and all; else empty. Only where the runtime can fork. */
+  /** Fork this sandbox, with its files. Only where the runtime can fork. Without it the new sandbox is empty. */
   readonly from?: SandboxId | undefined;
 }
 
-export interface CommandOrder {
+export interface SandboxCommand {
   readonly command: string;
   readonly cwd: string;
   readonly stdin?: string;
@@ -25,39 +25,39 @@ export interface CommandOrder {
   readonly output: (channel: 'stdout' | 'stderr', text: string) => void;
 }
 
-export interface SandboxGlance {
+export interface SandboxSummary {
   readonly state: SandboxState;
   readonly checkpointId: CheckpointId | null;
-  /** When its time is over; null while it does not run. */
+  /** When its lifetime ends; null while it does not run. */
   readonly endsAt: number | null;
-  /** Why it is in this state, where the platform says so. */
+  /** Why it is in this state, if known. */
   readonly reason: string | null;
   /**
-   * What is wrong with the checkpoint of one that is paused; null when nothing is known to be. `sure`: a start of it
-   * has failed for that reason and will fail again.
+   * Known damage of a paused sandbox's checkpoint; null when none is known. `sure`: a start has failed for this reason
+   * and will fail again.
    */
   readonly damage: { readonly sure: boolean; readonly reason: string } | null;
 }
 
-export interface Visit {
+export interface PreviewResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** What the runtime under a sandbox can do for a build. */
+/** The runtime's capabilities that matter to a build. */
 export type BuildCapabilities = Pick<Capabilities, 'pause' | 'fork'>;
 
 export interface BuildSandboxes {
-  /** Of the runtime of this sandbox, or of the one that new sandboxes get. */
+  /** Capabilities of this sandbox's runtime, or of the runtime for new sandboxes. */
   capabilities(id?: SandboxId): Promise<BuildCapabilities>;
   /**
-   * A sandbox to work in. It carries the job's id, so that it is found again whatever happens. When the signal
-   * fires before the caller has it, it is ended again.
+   * Creates a sandbox that carries the job's id, so that `ofJob` finds it after a crash. When the signal fires before
+   * this resolves, the sandbox is killed again.
    */
   create(order: NewSandbox, signal: AbortSignal): Promise<SandboxId>;
-  /** Every sandbox of a job that is not at its end. */
+  /** All sandboxes of a job that have not ended. */
   ofJob(org: string, jobId: JobId): Promise<SandboxId[]>;
-  /** Writes files below a directory of the home. */
+  /** Writes files below a directory in the home. */
   write(
     org: string,
     id: SandboxId,
@@ -72,7 +72,7 @@ export interface BuildSandboxes {
     paths: readonly string[],
     signal: AbortSignal,
   ): Promise<void>;
-  /** All files below a directory of the home, links and special files left out, up to a number of bytes. */
+  /** Reads all regular files below a directory in the home, within the limits. Skips links and special files. */
   read(
     org: string,
     id: SandboxId,
@@ -83,13 +83,13 @@ export interface BuildSandboxes {
   run(
     org: string,
     id: SandboxId,
-    order: CommandOrder,
+    order: SandboxCommand,
     signal: AbortSignal,
   ): Promise<{ readonly exitCode: number }>;
   /**
-   * Makes what was worked on into something that serves: with its dev server as a declared service, and without
-   * whatever else ran. The sandbox that answers may be another one; then the one given is gone. Where the runtime
-   * cannot fork, it is the one given.
+   * Turns the build sandbox into a preview: with the dev server as a declared service, and without any other process.
+   * The preview may be another sandbox; then the given one is gone. Where the runtime cannot fork, the preview is the
+   * given sandbox.
    */
   publish(
     order: Omit<NewSandbox, 'from'>,
@@ -98,30 +98,30 @@ export interface BuildSandboxes {
     signal: AbortSignal,
   ): Promise<SandboxId>;
 
-  /** Makes it run, whether it sleeps or not. Some providers reset its lifetime when they do. */
+  /** Resumes the sandbox if it is paused. Some providers reset its lifetime. */
   connect(org: string, id: SandboxId, signal: AbortSignal): Promise<void>;
   setLifetime(org: string, id: SandboxId, seconds: number, signal: AbortSignal): Promise<void>;
   processes(org: string, id: SandboxId, signal: AbortSignal): Promise<readonly number[]>;
   endProcess(org: string, id: SandboxId, pid: number, signal: AbortSignal): Promise<void>;
-  /** Starts the declared services afresh. */
+  /** Restarts the declared services. */
   startServices(org: string, id: SandboxId, signal: AbortSignal): Promise<void>;
-  /** Confirmed: what it resolves with is sealed. */
+  /** Resolves when the checkpoint is sealed. */
   pause(
     org: string,
     id: SandboxId,
     signal: AbortSignal,
   ): Promise<{ readonly checkpointId: CheckpointId | null }>;
-  /** Gone afterwards; absent is fine. */
+  /** Kills the sandbox; does nothing when it does not exist. */
   kill(org: string, id: SandboxId): Promise<void>;
   /** Undefined when there is no such sandbox. */
-  find(org: string, id: SandboxId): Promise<SandboxGlance | undefined>;
+  find(org: string, id: SandboxId): Promise<SandboxSummary | undefined>;
 
   urlOf(id: SandboxId, port: number): string;
-  /** One request to a port by the way that visitors take, which wakes what sleeps. */
-  visit(
+  /** Sends one request through the gateway, as clients do. It resumes a paused sandbox. */
+  requestPreview(
     id: SandboxId,
     port: number,
     order: { readonly method: 'GET' | 'HEAD'; readonly path: string; readonly timeoutMs: number },
     signal: AbortSignal,
-  ): Promise<Visit>;
+  ): Promise<PreviewResponse>;
 }

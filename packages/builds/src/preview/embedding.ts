@@ -1,9 +1,9 @@
-/** Whether a page may be shown inside another one, as its headers say. */
+/** Checks whether the headers of a preview allow other pages to embed it. */
 import { type PreviewCheck, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import type { BuildJob } from '../jobs/job.ts';
 import { isLive } from '../pipeline/live-check.ts';
-import { lifeOf } from './sandbox-life.ts';
+import { previewStateOf } from './preview-state.ts';
 
 export async function checkEmbedding(
   ctx: BuildContext,
@@ -19,13 +19,13 @@ export async function checkEmbedding(
     preview_url: previewUrl,
     reason,
   });
-  const life = await lifeOf(ctx, job);
-  if (life?.state === 'expired') return answer(false, `Sandbox expired: ${life.reason}.`);
+  const preview = await previewStateOf(ctx, job);
+  if (preview?.state === 'expired') return answer(false, `Sandbox expired: ${preview.reason}.`);
   try {
     const order = { method: 'HEAD', path: '/', timeoutMs: ctx.settings.previewCheckMs } as const;
-    const visit = await ctx.sandboxes.visit(sandboxId, port, order, signal);
-    if (!isLive(visit)) return answer(false, 'Sandbox unreachable (may have expired)');
-    const forbidden = forbids(visit.headers);
+    const response = await ctx.sandboxes.requestPreview(sandboxId, port, order, signal);
+    if (!isLive(response)) return answer(false, 'Sandbox unreachable (may have expired)');
+    const forbidden = embeddingRefusal(response.headers);
     return answer(forbidden === null, forbidden);
   } catch (thrown) {
     const away = thrown instanceof TorporError && thrown.code !== 'internal';
@@ -33,7 +33,7 @@ export async function checkEmbedding(
   }
 }
 
-function forbids(headers: Readonly<Record<string, string>>): string | null {
+function embeddingRefusal(headers: Readonly<Record<string, string>>): string | null {
   const frame = headers['x-frame-options']?.trim().toUpperCase();
   if (frame === 'DENY' || frame === 'SAMEORIGIN') return `X-Frame-Options is ${frame}`;
   const ancestors = /(?:^|;)\s*frame-ancestors\s+([^;]+)/i.exec(

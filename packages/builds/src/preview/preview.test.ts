@@ -48,18 +48,20 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   const ready = (options: { paused?: boolean } = {}) => readyBuild(world, options);
   const resume = (id: JobId) => settle(clock, world.builds.resume(OWNER, id));
   const calls = () =>
-    world.provider.calls.map(({ call }) => call).filter((call) => call !== 'visit' && call !== 'find');
-  /** What can change of a row; the rest is nobody's business here. */
+    world.provider.calls
+      .map(({ call }) => call)
+      .filter((call) => call !== 'requestPreview' && call !== 'find');
+  /** The columns that these tests compare. */
   const shown = async (id: JobId) => {
     const { sandboxPaused, previewUrl, updatedAt, status, lastEvent } = await world.row(id);
     return { sandboxPaused, previewUrl, updatedAt, status, lastEvent };
   };
-  /** PostgreSQL answers in its own time, which no manual clock waits for. */
-  const onOneClock = it.skipIf(kind === 'postgres');
+  /** PostgreSQL answers in real time, which a manual clock does not control. */
+  const itWithManualClock = it.skipIf(kind === 'postgres');
 
   describe('resume', () => {
-    onOneClock(
-      'connects, sets the lifetime, ends what lingers, starts the server, looks, answers (R27, R28, R31, R50)',
+    itWithManualClock(
+      'connects, sets the lifetime, kills left-over processes, starts the server and waits until it answers (R27, R28, R31, R50)',
       async () => {
         const { id, sandboxId } = await ready();
         expect(await resume(id)).toEqual({
@@ -67,21 +69,24 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
           sandbox_id: sandboxId,
         });
         expect(calls()).toEqual(['connect', 'setLifetime', 'processes', 'endProcess', 'startServices']);
-        expect(world.provider.calls.at(-1)?.call).toBe('visit');
-        // The old dev server is gone, and one new is there.
+        expect(world.provider.calls.at(-1)?.call).toBe('requestPreview');
+        // The old dev server is gone, and a new one runs.
         expect([...(world.provider.sandboxes.get(sandboxId)?.processes.keys() ?? [])]).toHaveLength(1);
       },
     );
 
-    onOneClock('keeps a dev server that came back with its memory and answers (R28, R31)', async () => {
-      const { id, sandboxId } = await ready();
-      const sandbox = world.provider.sandboxes.get(sandboxId);
-      if (sandbox !== undefined) sandbox.keepsMemory = true;
-      await resume(id);
-      expect(calls()).toEqual(['connect', 'setLifetime']);
-    });
+    itWithManualClock(
+      'keeps a dev server that was resumed with its memory and answers (R28, R31)',
+      async () => {
+        const { id, sandboxId } = await ready();
+        const sandbox = world.provider.sandboxes.get(sandboxId);
+        if (sandbox !== undefined) sandbox.keepsMemory = true;
+        await resume(id);
+        expect(calls()).toEqual(['connect', 'setLifetime']);
+      },
+    );
 
-    onOneClock('gives it an hour again, whatever connecting made of that (R29)', async () => {
+    itWithManualClock('sets the lifetime to an hour after every connect (R29)', async () => {
       const { id, sandboxId } = await ready();
       await resume(id);
       expect(world.provider.sandboxes.get(sandboxId)?.lifetimeSeconds).toBe(3_600);
@@ -92,7 +97,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(world.provider.sandboxes.get(sandboxId)?.lifetimeSeconds).toBe(3_600);
     });
 
-    onOneClock.each([
+    itWithManualClock.each([
       ['cannot be listed', 'processes'],
       ['cannot be ended', 'endProcess'],
     ] as const)('does not fail when processes %s (R30)', async (_, call) => {
@@ -101,7 +106,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(await resume(id)).toMatchObject({ sandbox_id: expect.stringContaining('sbx_') });
     });
 
-    onOneClock('tries twice, five seconds apart (R32)', async () => {
+    itWithManualClock('tries twice, five seconds apart (R32)', async () => {
       const { id } = await ready();
       world.provider.fail('connect', throwing(new TorporError('unreachable', 'away')));
       expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
@@ -109,7 +114,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect((second ?? 0) - (first ?? 0)).toBe(5_000);
     });
 
-    onOneClock('waits for an application that answers 502 for three seconds (R7)', async () => {
+    itWithManualClock('waits for an application that answers 502 for three seconds (R7)', async () => {
       const { id } = await ready();
       world.provider.answer = (_, since) => ({ status: since < 3_000 ? 502 : 200, headers: {} });
       await resume(id);
@@ -120,15 +125,15 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a typed not-found', GONE],
       ['a typed end', new TorporError('killed', 'It was killed.')],
       ['an answer with 404', Object.assign(new Error('Not Found'), { status: 404 })],
-      ['a class for that', new NotFoundException('whatever it says')],
-      ['the words of a provider', new Error('Sandbox abc123 not found')],
+      ['a not-found class', new NotFoundException('whatever it says')],
+      ['the message of a provider', new Error('Sandbox abc123 not found')],
       [
-        'any of them as a cause',
+        'one of these errors as a cause',
         new Error('could not connect', { cause: new Error('deeper', { cause: GONE }) }),
       ],
     ];
-    onOneClock.each(expired)(
-      'says expired for %s, and tries no second time (R33, R34, R36, R39)',
+    itWithManualClock.each(expired)(
+      'reports expired for %s, without a second attempt (R33, R34, R36, R39)',
       async (_, error) => {
         const { id } = await ready();
         const before = await shown(id);
@@ -147,11 +152,14 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a missing checkpoint', new TorporError('checkpoint_missing', 'ckpt_a is not there.')],
       ['an unusable checkpoint', new TorporError('checkpoint_incompatible', 'ckpt_a is of another build.')],
       ['a lost sandbox', new TorporError('lost', 'Nothing usable is left.')],
-      ['a runtime that is not there', new TorporError('capability_unsupported', 'There is no such runtime.')],
-      ['a word that it never returns', new TorporError('unreachable', 'Removed.', { retryable: false })],
+      ['a missing runtime', new TorporError('capability_unsupported', 'There is no such runtime.')],
+      [
+        'a sandbox that is unreachable for good',
+        new TorporError('unreachable', 'Removed.', { retryable: false }),
+      ],
     ];
-    onOneClock.each(permanent)(
-      'says expired for %s, with the code and message of the platform (R34, R36, R48)',
+    itWithManualClock.each(permanent)(
+      'reports expired for %s, with the code and message of the platform (R34, R36, R48)',
       async (_, error) => {
         const { id } = await ready();
         world.provider.fail('connect', throwing(error));
@@ -170,8 +178,8 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['a read-only disk', new TorporError('storage_readonly', 'Read-only.')],
       ['a fault of the server', new TorporError('internal', 'A bug.')],
     ];
-    onOneClock.each(temporary)(
-      'says unreachable for %s, with the code and message of the platform (R35, R36)',
+    itWithManualClock.each(temporary)(
+      'reports unreachable for %s, with the code and message of the platform (R35, R36)',
       async (_, error) => {
         const { id } = await ready();
         world.provider.fail('connect', throwing(error), throwing(error));
@@ -183,7 +191,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       },
     );
 
-    onOneClock("does not take the gateway's answer for the application's (R7, R27)", async () => {
+    itWithManualClock("does not take the gateway's answer for the application's (R7, R27)", async () => {
       const { id } = await ready();
       world.provider.answer = (_, since) =>
         since < 3_000 ? { status: 409, headers: BY_GATEWAY } : { status: 404, headers: {} };
@@ -205,10 +213,10 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
         ['a typed not-found of a file', 'startServices', new TorporError('not_found', 'no such file')],
         ['a time-out', 'connect', new TorporError('timeout', 'It took too long.')],
         ['a refused lifetime', 'setLifetime', Object.assign(new Error('Bad Gateway'), { status: 502 })],
-        ['something nobody knows', 'connect', 'a text'],
+        ['something unknown', 'connect', 'a text'],
       ];
-    onOneClock.each(unreachable)(
-      'says unreachable for %s, after two attempts (R35, R36, R39)',
+    itWithManualClock.each(unreachable)(
+      'reports unreachable for %s, after two attempts (R35, R36, R39)',
       async (_, call, error) => {
         const { id } = await ready();
         const before = await shown(id);
@@ -219,7 +227,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       },
     );
 
-    onOneClock('writes down that it is awake, and where (R37, R40)', async () => {
+    itWithManualClock('records that the preview runs, and its URL (R37, R40)', async () => {
       const { id, sandboxId } = await ready();
       clock.advance(1_000);
       world.provider.host = 'elsewhere.test';
@@ -233,23 +241,26 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(await world.builds.status(OWNER, id)).toMatchObject({ sandbox_paused: false, preview_url });
     });
 
-    onOneClock('answers although the database is away, and the row follows later (R38)', async () => {
-      const { id } = await ready();
-      broken = true;
-      expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
-      expect(world.reported.at(-1)?.what).toContain('was not written');
-      broken = false;
-      expect((await world.row(id)).sandboxPaused).toBe(1);
-      expect((await world.builds.status(OWNER, id)).sandbox_paused).toBe(false);
-      expect((await world.row(id)).sandboxPaused).toBe(0);
-    });
+    itWithManualClock(
+      'answers although the database fails, and the row is corrected later (R38)',
+      async () => {
+        const { id } = await ready();
+        broken = true;
+        expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
+        expect(world.reported.at(-1)?.what).toContain('was not recorded');
+        broken = false;
+        expect((await world.row(id)).sandboxPaused).toBe(1);
+        expect((await world.builds.status(OWNER, id)).sandbox_paused).toBe(false);
+        expect((await world.row(id)).sandboxPaused).toBe(0);
+      },
+    );
 
-    onOneClock('works when it is awake already, and again and again (R45)', async () => {
+    itWithManualClock('works for a running preview, any number of times (R45)', async () => {
       const { id } = await ready({ paused: false });
       for (let i = 0; i < 3; i++) expect(await resume(id)).toMatchObject({ preview_url: expect.any(String) });
     });
 
-    it('of twenty at once is one, with one answer (R46)', async () => {
+    it('is done once for twenty concurrent callers, with one answer (R46)', async () => {
       const { id } = await ready();
       const all = Array.from({ length: 20 }, () => world.builds.resume(OWNER, id));
       const answers = await Promise.all(all);
@@ -257,7 +268,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(world.provider.named('connect')).toHaveLength(1);
     });
 
-    it('and snapshot at once end in one state that row and sandbox agree on (R46)', async () => {
+    it('and a concurrent snapshot end in one state, the same in row and sandbox (R46)', async () => {
       const { id, sandboxId } = await ready();
       for (let round = 0; round < 5; round++) {
         await Promise.all([
@@ -274,7 +285,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   });
 
   describe('snapshot', () => {
-    it('answers the same any number of times, and wakes nothing (R41, R43, R50)', async () => {
+    it('answers the same any number of times, and resumes nothing (R41, R43, R50)', async () => {
       const { id } = await ready({ paused: false });
       for (let i = 0; i < 10; i++) {
         expect(await world.builds.snapshot(OWNER, id)).toEqual({
@@ -293,7 +304,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
 
     const faults: readonly (readonly [string, 'pause' | 'find', FakeFault])[] = [
       ['the pause fails', 'pause', throwing(new TorporError('unreachable', 'away'))],
-      ['the sandbox cannot be looked at', 'find', throwing(new TorporError('timeout', 'slow'))],
+      ['the sandbox cannot be read', 'find', throwing(new TorporError('timeout', 'slow'))],
       [
         'the runtime cannot pause',
         'pause',
@@ -301,7 +312,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ],
     ];
     it.each(faults)(
-      'says the same when %s, the truth beside it, and changes no flag (R42)',
+      'answers 200 with the outcome "failed" when %s, and changes no flag (R42)',
       async (_, call, fault) => {
         const { id } = await ready({ paused: false });
         world.provider.fail(call, fault);
@@ -316,8 +327,8 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
     );
   });
 
-  describe('what is not there', () => {
-    it('is not found, or not ready (R44, R50)', async () => {
+  describe('a missing or unfinished build', () => {
+    it('is answered with not found or not ready (R44, R50)', async () => {
       const { id } = await ready();
       const other = { org: OWNER.org, user: 'bob' };
       const waiting = (await world.builds.begin(OWNER, { project_id: 'p', goal: 'g' })).job_id;
@@ -338,7 +349,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   });
 
   describe('the lifetime', () => {
-    it('is shown while it runs, and has no end while it sleeps (R49)', async () => {
+    it('is shown while the preview runs, and absent while it is paused (R49)', async () => {
       const { id } = await ready({ paused: false });
       expect((await world.builds.status(OWNER, id)).sandbox_expires_at).toBe(
         new Date(clock.now() + 3_600_000).toISOString(),
@@ -358,7 +369,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       ['failed', 'expired'],
     ];
     it.each(states)(
-      'of a sandbox that is %s is shown as %s, before anybody resumes it (R10, R49)',
+      'is shown for a sandbox that is %s as %s, before any resume (R10, R49)',
       async (state, shownAs) => {
         const { id, sandboxId } = await ready();
         const sandbox = world.provider.sandboxes.get(sandboxId);
@@ -375,7 +386,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       },
     );
 
-    it('is expired when there is no such sandbox any more (R49)', async () => {
+    it('is expired when the sandbox does not exist any more (R49)', async () => {
       const { id } = await ready();
       world.provider.sandboxes.clear();
       expect(await world.builds.status(OWNER, id)).toMatchObject({
@@ -386,7 +397,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       });
     });
 
-    it('is expired when its start is known to fail, and unknown when that is only feared (R34, R49)', async () => {
+    it('is expired when its start has failed, and unknown when its checkpoint is only damaged (R34, R49)', async () => {
       const { id, sandboxId } = await ready();
       const sandbox = world.provider.sandboxes.get(sandboxId);
       if (sandbox === undefined) throw new Error('There is no sandbox.');
@@ -405,7 +416,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       });
     });
 
-    it('is unknown while the sandbox cannot be asked (R49)', async () => {
+    it('is unknown while the sandbox cannot be read (R49)', async () => {
       const { id } = await ready();
       world.provider.fail('find', throwing(new TorporError('timeout', 'It took too long.')));
       expect(await world.builds.status(OWNER, id)).toMatchObject({
@@ -427,7 +438,7 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
   });
 
   describe('rebuild', () => {
-    it('makes a new job from what was made, and leaves the old one alone (R48)', async () => {
+    it('makes a new job from the same files, and leaves the old one unchanged (R48)', async () => {
       const { id } = await ready();
       await world.db.transaction((tx) => storeFiles(tx, id, [textFile('package.json', '{}')]));
       world.provider.sandboxes.clear();
@@ -461,14 +472,14 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       expect(await world.builds.previewCheck(OWNER, id)).toMatchObject({ embeddable, reason });
     });
 
-    it('says that the sandbox has expired, and does not wake it (R7, R34)', async () => {
+    it('reports that the sandbox has expired, without resuming it (R7, R34)', async () => {
       const { id, sandboxId } = await ready();
       await world.provider.kill(OWNER.org, sandboxId);
       expect(await world.builds.previewCheck(OWNER, id)).toMatchObject({
         embeddable: false,
         reason: 'Sandbox expired: it was killed.',
       });
-      expect(world.provider.named('visit')).toEqual([]);
+      expect(world.provider.named('requestPreview')).toEqual([]);
     });
 
     it("does not read the gateway's headers as the application's (R7)", async () => {
@@ -480,9 +491,13 @@ describe.each(databaseKinds)('the preview of a build on %s', (kind) => {
       });
     });
 
-    it('says that a sandbox does not answer', async () => {
+    it('reports that a sandbox does not answer', async () => {
       const { id } = await ready({ paused: false });
-      world.provider.fail('visit', throwing(new TorporError('unreachable', 'no')), throwing(new Error('?')));
+      world.provider.fail(
+        'requestPreview',
+        throwing(new TorporError('unreachable', 'no')),
+        throwing(new Error('?')),
+      );
       const check = () => world.builds.previewCheck(OWNER, id);
       expect(await check()).toMatchObject({ reason: 'Sandbox unreachable (may have expired)' });
       expect(await check()).toMatchObject({ reason: 'Unable to verify preview' });

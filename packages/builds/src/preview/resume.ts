@@ -1,21 +1,21 @@
 /**
- * Waking a build's preview: connect, lifetime, whatever lingers away, dev server, live (R28). Two attempts, five
- * seconds apart; a sandbox that is proved gone is not tried a second time (R32, R33).
+ * Resumes a build's preview: connect, set the lifetime, kill left-over processes, start the dev server, wait until it
+ * answers (R28). Two attempts, five seconds apart; a sandbox that is proved lost is not tried again (R32, R33).
  *
- * When the dev server came back with its memory and answers, it is kept: killing a healthy server would be a loss.
+ * When the dev server was resumed with its memory and answers, it is kept: killing it would lose its state.
  */
 import { type BuildResumed, type RESUME_ERRORS, type SandboxId, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import type { BuildJob } from '../jobs/job.ts';
-import { isLive, untilLive } from '../pipeline/live-check.ts';
-import { platformErrorOf, proofOfAbsence } from './gone.ts';
-import { project } from './pause.ts';
+import { isLive, waitUntilLive } from '../pipeline/live-check.ts';
+import { recordPreviewState } from './pause.ts';
+import { permanentFailureOf, platformErrorOf } from './permanent-failure.ts';
 
 type ResumeErrorType = (typeof RESUME_ERRORS)[number];
 
 export class ResumeFailed extends TorporError {
   readonly errorType: ResumeErrorType;
-  /** What the platform itself said. */
+  /** The error of the platform. */
   readonly platform: TorporError;
 
   constructor(
@@ -37,12 +37,12 @@ export class ResumeFailed extends TorporError {
   }
 }
 
-/** What connecting failed with, told apart from what came after it. */
+/** Marks an error of connecting, as opposed to a later one. */
 class NotConnected extends Error {
   override readonly name = 'NotConnected';
 }
 
-interface Awake {
+interface PreviewTarget {
   readonly sandboxId: SandboxId;
   readonly port: number;
 }
@@ -50,23 +50,23 @@ interface Awake {
 export async function resumeBuild(
   ctx: BuildContext,
   job: BuildJob,
-  awake: Awake,
+  target: PreviewTarget,
   signal: AbortSignal,
 ): Promise<BuildResumed> {
   const { settings, clock } = ctx;
-  const { sandboxId, port } = awake;
+  const { sandboxId, port } = target;
   for (let attempt = 1; ; attempt++) {
     try {
-      await wake(ctx, job, awake, signal);
-      // From whoever serves it now, never from the row (R40).
+      await resumePreview(ctx, job, target, signal);
+      // The URL of the present host, not the one in the row (R40).
       const previewUrl = ctx.sandboxes.urlOf(sandboxId, port);
-      await project(ctx, job, { sandboxPaused: 0, previewUrl }, 'The preview is awake.');
+      await recordPreviewState(ctx, job, { sandboxPaused: 0, previewUrl }, 'The preview is running.');
       return { preview_url: previewUrl, sandbox_id: sandboxId };
     } catch (thrown) {
       signal.throwIfAborted();
-      const proof = thrown instanceof NotConnected ? proofOfAbsence(thrown.cause) : undefined;
+      const proof = thrown instanceof NotConnected ? permanentFailureOf(thrown.cause) : undefined;
       const gone = proof !== undefined;
-      ctx.report('a preview did not wake', { jobId: job.id, attempt, gone, error: thrown });
+      ctx.report('a preview could not be resumed', { jobId: job.id, attempt, gone, error: thrown });
       if (gone) throw new ResumeFailed('sandbox_expired', sandboxId, thrown, proof);
       if (attempt >= settings.resumeAttempts)
         throw new ResumeFailed('sandbox_unreachable', sandboxId, thrown);
@@ -75,30 +75,35 @@ export async function resumeBuild(
   }
 }
 
-async function wake(ctx: BuildContext, { org }: BuildJob, { sandboxId, port }: Awake, signal: AbortSignal) {
+async function resumePreview(
+  ctx: BuildContext,
+  { org }: BuildJob,
+  { sandboxId, port }: PreviewTarget,
+  signal: AbortSignal,
+) {
   const { sandboxes, settings } = ctx;
   try {
     await sandboxes.connect(org, sandboxId, signal);
-    // After every connect: some providers give a fresh one only a few minutes (R29).
+    // After every connect, because some providers reset the lifetime to a few minutes (R29).
     await sandboxes.setLifetime(org, sandboxId, settings.lifetimeSeconds, signal);
   } catch (cause) {
     throw new NotConnected('The sandbox could not be connected to.', { cause });
   }
-  if (await answers(ctx, sandboxId, port, signal)) return;
-  await endLingering(ctx, org, sandboxId, signal);
+  if (await isAnswering(ctx, sandboxId, port, signal)) return;
+  await killLeftoverProcesses(ctx, org, sandboxId, signal);
   await sandboxes.startServices(org, sandboxId, signal);
-  await untilLive(ctx, sandboxId, port, signal);
+  await waitUntilLive(ctx, sandboxId, port, signal);
 }
 
-const GLANCE_MS = 5_000;
+const QUICK_CHECK_MS = 5_000;
 
-async function answers({ sandboxes }: BuildContext, id: SandboxId, port: number, signal: AbortSignal) {
-  const order = { method: 'GET', path: '/', timeoutMs: GLANCE_MS } as const;
-  return sandboxes.visit(id, port, order, signal).then(isLive, () => false);
+async function isAnswering({ sandboxes }: BuildContext, id: SandboxId, port: number, signal: AbortSignal) {
+  const order = { method: 'GET', path: '/', timeoutMs: QUICK_CHECK_MS } as const;
+  return sandboxes.requestPreview(id, port, order, signal).then(isLive, () => false);
 }
 
-/** What cannot be listed or ended is in nobody's way for certain, so nothing fails for it (R30). */
-async function endLingering(
+/** Best effort: the resume does not fail when processes cannot be listed or killed (R30). */
+async function killLeftoverProcesses(
   ctx: BuildContext,
   org: string,
   id: SandboxId,

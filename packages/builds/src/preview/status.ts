@@ -1,26 +1,26 @@
-/** A build as callers see it. Whether it sleeps is asked of the sandbox; the row only follows (R38). */
+/** The status of a build for callers. Whether its preview is paused is read from the sandbox; the row follows (R38). */
 import { type BuildStatus, STAGE_LABELS } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { hasDocs } from '../docs/read-docs.ts';
 import type { BuildJob } from '../jobs/job.ts';
-import { project } from './pause.ts';
-import { lifeOf } from './sandbox-life.ts';
+import { recordPreviewState } from './pause.ts';
+import { previewStateOf } from './preview-state.ts';
 
 export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildStatus> {
-  const life = await lifeOf(ctx, job);
-  const state = life?.state ?? null;
-  const { glance } = life ?? {};
+  const preview = await previewStateOf(ctx, job);
+  const state = preview?.state ?? null;
+  const { summary } = preview ?? {};
   const paused = state === 'unknown' ? job.sandboxPaused === 1 : state === 'paused';
-  const settled = state === 'paused' || glance?.state === 'running';
-  if (settled && paused !== (job.sandboxPaused === 1)) {
-    await project(
+  const isKnown = state === 'paused' || summary?.state === 'running';
+  if (isKnown && paused !== (job.sandboxPaused === 1)) {
+    await recordPreviewState(
       ctx,
       job,
       { sandboxPaused: paused ? 1 : 0 },
-      paused ? 'The preview sleeps.' : 'The preview is awake.',
+      paused ? 'The preview is paused.' : 'The preview is running.',
     );
   }
-  const endsAt = glance?.state === 'running' ? glance.endsAt : null;
+  const endsAt = summary?.state === 'running' ? summary.endsAt : null;
   return {
     job_id: job.id,
     project_id: job.projectId,
@@ -38,7 +38,7 @@ export async function statusOf(ctx: BuildContext, job: BuildJob): Promise<BuildS
     sandbox_expires_at: endsAt === null ? null : new Date(endsAt).toISOString(),
     sandbox_paused: paused,
     sandbox_state: state,
-    sandbox_reason: life?.reason ?? null,
+    sandbox_reason: preview?.reason ?? null,
     expired: state === 'expired',
     snapshot_url: null,
     docs_ready: job.filesExpiredAt === null && (await hasDocs(ctx.db, job.id)),

@@ -1,6 +1,6 @@
 /**
- * Any program: it gets the goal on stdin and a workspace to fill, and what is in the workspace when it ends is what
- * it made. It runs in a throwaway sandbox, or on this machine when the operator has decided so.
+ * A runner that starts any program: the program gets the goal on stdin and writes files into a workspace. It runs in a
+ * temporary sandbox, or on the server's machine when the operator has configured that.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,31 +12,31 @@ import { TorporError } from '@torpor/protocol';
 import { WORKSPACE } from '../pipeline/workspace.ts';
 import type { BuildSandboxes } from '../ports/sandboxes.ts';
 import type { FileLimits, GeneratedFile } from './generated-files.ts';
-import type { Runner, RunnerOrder } from './runner.ts';
+import type { Runner, RunnerInput } from './runner.ts';
 
 export interface CommandOptions {
   /** Run by a shell, in the workspace. */
   readonly command: string;
   readonly timeoutMs: number;
-  /** What its environment has besides what every program has. */
+  /** Additional environment variables. */
   readonly env: Readonly<Record<string, string>>;
   readonly limits: FileLimits;
 }
 
-/** In a sandbox of its own, which is gone before anything is done with what it made (R5, R6). */
+/** Runs the program in a sandbox of its own, which is killed before its files are used (R5, R6). */
 export function sandboxCommandRunner(sandboxes: BuildSandboxes, options: CommandOptions): Runner {
   return {
     async run({ org, jobId, goal, previous, output }, signal) {
       const lifetimeSeconds = Math.ceil(options.timeoutMs / 1_000) + 60;
       const id = await sandboxes.create({ org, jobId, lifetimeSeconds }, signal);
       try {
-        await sandboxes.write(org, id, WORKSPACE, [...previous, keep()], signal);
+        await sandboxes.write(org, id, WORKSPACE, [...previous, placeholder()], signal);
         const { command, timeoutMs, env } = options;
         const order = { command, cwd: WORKSPACE, stdin: goal, env, timeoutMs, output };
         const { exitCode } = await sandboxes.run(org, id, order, signal);
-        if (exitCode !== 0) throw failed(`exit ${exitCode}`);
+        if (exitCode !== 0) throw runnerFailed(`exit ${exitCode}`);
         const made = await sandboxes.read(org, id, WORKSPACE, options.limits, signal);
-        return made.filter(({ path }) => path !== KEEP);
+        return made.filter(({ path }) => path !== PLACEHOLDER);
       } finally {
         await sandboxes.kill(org, id);
       }
@@ -44,21 +44,23 @@ export function sandboxCommandRunner(sandboxes: BuildSandboxes, options: Command
   };
 }
 
-/** Makes the workspace be there, also when nothing is in it yet. */
-const KEEP = '.torpor-workspace';
-function keep(): GeneratedFile {
-  return { path: KEEP, content: new Uint8Array(), executable: false };
+/** A placeholder file, so that the workspace exists even when it is empty. */
+const PLACEHOLDER = '.torpor-workspace';
+function placeholder(): GeneratedFile {
+  return { path: PLACEHOLDER, content: new Uint8Array(), executable: false };
 }
 
-/** On this machine: the program is the operator's own, and is trusted with what the server's user may do. */
+/**
+ * Runs the program on the server's machine. It is the operator's own program and has the rights of the server's user.
+ */
 export function hostCommandRunner(options: CommandOptions): Runner {
   return {
     async run(order, signal) {
       const workspace = await mkdtemp(join(tmpdir(), 'torpor-build-'));
       try {
-        await putFiles(workspace, order.previous);
+        await writeWorkspace(workspace, order.previous);
         await runProgram(options, order, workspace, signal);
-        return await takeFiles(workspace, options.limits);
+        return await readWorkspace(workspace, options.limits);
       } finally {
         await rm(workspace, { recursive: true, force: true });
       }
@@ -68,7 +70,7 @@ export function hostCommandRunner(options: CommandOptions): Runner {
 
 async function runProgram(
   { command, timeoutMs, env }: CommandOptions,
-  { goal, output }: RunnerOrder,
+  { goal, output }: RunnerInput,
   cwd: string,
   signal: AbortSignal,
 ): Promise<void> {
@@ -77,37 +79,38 @@ async function runProgram(
     cwd,
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
     stdio: 'pipe',
-    // A group of its own, so that whatever it started ends with it.
+    // A process group of its own, so that its child processes are killed with it.
     detached: true,
   });
   const bounded = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
-  const end = () => endGroup(child.pid);
+  const end = () => killGroup(child.pid);
   bounded.addEventListener('abort', end);
   for (const channel of ['stdout', 'stderr'] as const) {
     const decoder = new StringDecoder('utf8');
     child[channel].on('data', (bytes: Buffer) => output(channel, decoder.write(bytes)));
   }
-  // A program need not read its goal.
+  // A program may end without reading the goal.
   child.stdin.on('error', () => {});
   child.stdin.end(goal);
   const [code, by] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
   bounded.removeEventListener('abort', end);
   end();
   signal.throwIfAborted();
-  if (bounded.aborted) throw new TorporError('timeout', `The runner was ended after ${timeoutMs / 1_000} s.`);
-  if (code !== 0) throw failed(by ?? `exit ${code}`);
+  if (bounded.aborted)
+    throw new TorporError('timeout', `The runner was stopped after ${timeoutMs / 1_000} s.`);
+  if (code !== 0) throw runnerFailed(by ?? `exit ${code}`);
 }
 
-function endGroup(pid: number | undefined): void {
+function killGroup(pid: number | undefined): void {
   if (pid === undefined) return;
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // Nothing of it is left.
+    // The process group is gone already.
   }
 }
 
-async function putFiles(workspace: string, files: readonly GeneratedFile[]): Promise<void> {
+async function writeWorkspace(workspace: string, files: readonly GeneratedFile[]): Promise<void> {
   for (const { path, content, executable } of files) {
     const place = join(workspace, path);
     await mkdir(dirname(place), { recursive: true });
@@ -116,31 +119,31 @@ async function putFiles(workspace: string, files: readonly GeneratedFile[]): Pro
   }
 }
 
-const LEFT_OUT = new Set(['node_modules', '.git']);
+const SKIPPED_DIRECTORIES = new Set(['node_modules', '.git']);
 
-/** Plain files only: a link could lead anywhere on this machine. Stops as soon as it is too much. */
-async function takeFiles(workspace: string, limits: FileLimits): Promise<GeneratedFile[]> {
+/** Reads regular files only, because a link could point anywhere on this machine. Stops at the limits. */
+async function readWorkspace(workspace: string, limits: FileLimits): Promise<GeneratedFile[]> {
   const files: GeneratedFile[] = [];
   let total = 0;
-  for await (const path of plainFiles(workspace, '')) {
-    const file = await readPlain(join(workspace, path), limits);
+  for await (const path of listFiles(workspace, '')) {
+    const file = await readBounded(join(workspace, path), limits);
     total += file.content.byteLength;
     if (files.push({ path, ...file }) > limits.count || total > limits.totalBytes) {
-      throw new TorporError('invalid_request', 'The runner made more than is allowed.');
+      throw new TorporError('invalid_request', 'The runner made more files or bytes than allowed.');
     }
   }
   return files;
 }
 
-async function* plainFiles(root: string, below: string): AsyncGenerator<string> {
+async function* listFiles(root: string, below: string): AsyncGenerator<string> {
   for (const entry of await readdir(join(root, below), { withFileTypes: true })) {
     const path = below === '' ? entry.name : `${below}/${entry.name}`;
-    if (entry.isDirectory() && !LEFT_OUT.has(entry.name)) yield* plainFiles(root, path);
+    if (entry.isDirectory() && !SKIPPED_DIRECTORIES.has(entry.name)) yield* listFiles(root, path);
     else if (entry.isFile()) yield path;
   }
 }
 
-async function readPlain(path: string, { fileBytes }: FileLimits): Promise<Omit<GeneratedFile, 'path'>> {
+async function readBounded(path: string, { fileBytes }: FileLimits): Promise<Omit<GeneratedFile, 'path'>> {
   const { size, mode } = await lstat(path);
   if (size > fileBytes) {
     throw new TorporError(
@@ -156,8 +159,8 @@ async function readPlain(path: string, { fileBytes }: FileLimits): Promise<Omit<
   }
 }
 
-function failed(how: string): TorporError {
+function runnerFailed(how: string): TorporError {
   return new TorporError('conflict', `The runner failed (${how}).`, {
-    hint: 'The log of the build has what it said.',
+    hint: 'The log of the build has its output.',
   });
 }

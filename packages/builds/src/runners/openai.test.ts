@@ -39,7 +39,7 @@ describe('the openai runner', () => {
     return Object.fromEntries(files.map((file) => [file.path, textOf(file)]));
   }
 
-  it('streams, takes files by tool calls, and shows what the model says', async () => {
+  it('streams, receives files by tool calls, and logs what the model says', async () => {
     const files = await run([
       { text: 'Let me write ', calls: [write('package.json', '{"scripts":{"start":"node s.js"}}')] },
       { calls: [write('s.js', 'x'.repeat(500)), write('public/index.html', '<p>otters\n</p>')] },
@@ -54,7 +54,7 @@ describe('the openai runner', () => {
     expect(said.join('')).toContain('I made a page.');
   });
 
-  it('goes on from what there is', async () => {
+  it('starts from the existing files', async () => {
     const previous = [textFile('package.json', '{}'), textFile('old.js', 'old')];
     const files = await run(
       [
@@ -84,7 +84,7 @@ describe('the openai runner', () => {
     'a\u0000b',
     'C:/x',
     '',
-  ])('refuses the hostile path %j and tells the model', async (path) => {
+  ])('refuses the hostile path %j with a message to the model', async (path) => {
     const files = await run([{ calls: [write(path, 'x'), write('ok.txt', 'ok')] }, DONE]);
     expect(Object.keys(files)).toEqual(['ok.txt']);
     expect(JSON.stringify(server.asked[1]?.messages)).toContain('Refused');
@@ -105,7 +105,7 @@ describe('the openai runner', () => {
     expect(Object.keys(files)).toEqual(['a.txt', 'b.txt']);
   });
 
-  it('lives with arguments that are no JSON, the wrong ones, and tools that there are not', async () => {
+  it('survives arguments that are not JSON, wrong arguments, and unknown tools', async () => {
     const files = await run([
       { calls: [{ name: 'write_file', arguments: '{"path": "a.txt", "cont' }] },
       { calls: [{ name: 'write_file', arguments: { path: 7 } }] },
@@ -117,31 +117,31 @@ describe('the openai runner', () => {
   });
 
   it.each([
-    ['refuses for now', { status: 429 }, 'quota_exceeded'],
+    ['temporarily refuses', { status: 429 }, 'quota_exceeded'],
     ['is not let in', { status: 401 }, 'conflict'],
-    ['is told 404, which says nothing about a sandbox', { status: 404 }, 'conflict'],
+    ['answers 404, which says nothing about a sandbox', { status: 404 }, 'conflict'],
     ['gets something that is no stream', { raw: 'data: {"choices": [\n\ndata: nonsense\n\n' }, 'conflict'],
   ] as const)('fails by type when it %s', { timeout: 30_000 }, async (_, turn, code) => {
     await expect(run([turn])).rejects.toMatchObject({ code });
   });
 
-  it('fails when the stream breaks off in the middle', async () => {
+  it('fails when the stream is interrupted', async () => {
     await expect(run([{ text: 'x'.repeat(500), breakAfter: 3 }])).rejects.toThrow();
   });
 
-  it('stops at its budget of steps', async () => {
+  it('stops at the limit of steps', async () => {
     const endless = { calls: [write('a.txt', 'a')] };
     await expect(run([endless], { maxSteps: 3 })).rejects.toMatchObject({ code: 'quota_exceeded' });
     expect(server.asked).toHaveLength(3);
   });
 
-  it('stops at its budget of tokens', async () => {
+  it('stops at the limit of tokens', async () => {
     const dear = { calls: [write('a.txt', 'a')], tokens: 600 };
     await expect(run([dear])).rejects.toMatchObject({ code: 'quota_exceeded' });
     expect(server.asked).toHaveLength(2);
   });
 
-  it('leaves a model that does not answer when it is told to', async () => {
+  it('stops waiting for a model when the signal fires', async () => {
     const leaving = new AbortController();
     const running = run([{ hang: true }], { signal: leaving.signal });
     setTimeout(() => leaving.abort(new Error('cancelled')), 50);

@@ -1,22 +1,22 @@
 /**
- * A model behind any OpenAI-compatible endpoint. It makes files by tool calls, into a workspace in memory: nothing
- * it says reaches a disk or a sandbox before it was checked.
+ * A runner that uses a model at an OpenAI-compatible endpoint. The model writes files by tool calls into a workspace in
+ * memory. Nothing reaches a disk or a sandbox before it is checked.
  */
 import { TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { checkFiles, type FileLimits, type GeneratedFile, textFile, textOf } from './generated-files.ts';
-import type { Runner, RunnerOrder } from './runner.ts';
+import type { Runner, RunnerInput } from './runner.ts';
 
 export interface OpenAiOptions {
-  /** As `https://api.example.com/v1`. */
+  /** For example `https://api.example.com/v1`. */
   readonly baseUrl: string;
   readonly model: string;
   readonly apiKey: string | undefined;
-  /** How often the model may be asked in one build. */
+  /** Limit for the requests to the model in one build. */
   readonly maxSteps: number;
-  /** How many tokens one build may cost, of both kinds together. */
+  /** Limit for the input and output tokens of one build together. */
   readonly maxTokens: number;
-  /** How often an answer that the endpoint refused for now is asked for again. */
+  /** How often a request that the endpoint temporarily refused is repeated. */
   readonly retries: number;
   readonly limits: FileLimits;
 }
@@ -35,10 +35,10 @@ export function openaiRunner(options: OpenAiOptions): Runner {
 
 async function run(
   options: OpenAiOptions,
-  order: RunnerOrder,
+  order: RunnerInput,
   signal: AbortSignal,
 ): Promise<readonly GeneratedFile[]> {
-  // Loaded when it is needed: most servers never do.
+  // Loaded on demand, because most servers do not use this runner.
   const [{ stepCountIs, streamText, tool }, { createOpenAICompatible }] = await Promise.all([
     import('ai'),
     import('@ai-sdk/openai-compatible'),
@@ -80,14 +80,14 @@ async function run(
     stopWhen: [stepCountIs(options.maxSteps), ({ steps }) => tokensOf(steps) > options.maxTokens],
     abortSignal: signal,
     maxRetries: options.retries,
-    // What fails is thrown below; it must not be written to the console as well.
+    // Errors are thrown below. Without this, the library also writes them to the console.
     onError: () => {},
   });
   for await (const part of result.stream) {
     if (part.type === 'text-delta') order.output('model', part.text);
     if (part.type === 'tool-call') order.output('model', `\n${part.toolName} ${pathIn(part.input)}\n`);
-    if (part.type === 'error') throw failureOf(part.error, signal);
-    if (part.type === 'abort') throw failureOf(signal.reason, signal);
+    if (part.type === 'error') throw toTorporError(part.error, signal);
+    if (part.type === 'abort') throw toTorporError(signal.reason, signal);
   }
   order.output('model', '\n');
   const steps = await result.steps;
@@ -100,7 +100,7 @@ async function run(
   return workspace.files();
 }
 
-function promptOf({ goal, previous }: RunnerOrder): string {
+function promptOf({ goal, previous }: RunnerInput): string {
   if (previous.length === 0) return goal;
   const paths = previous.map(({ path }) => `- ${path}`).join('\n');
   return `The workspace has an application already:\n${paths}\n\nRead what you need, then change it as follows:\n${goal}`;
@@ -117,13 +117,13 @@ function pathIn(input: unknown): string {
   return typeof path === 'string' ? path.slice(0, 200) : '';
 }
 
-/** By the status that the endpoint answered with, and never by its words. */
-function failureOf(cause: unknown, signal: AbortSignal): unknown {
+/** Chooses the code by the HTTP status of the endpoint, never by its message. */
+function toTorporError(cause: unknown, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason;
   const last = ((cause ?? {}) as { readonly lastError?: unknown }).lastError ?? cause;
   const { statusCode } = (last ?? {}) as { readonly statusCode?: unknown };
   if (statusCode === 429)
-    return new TorporError('quota_exceeded', 'The model refuses for now (429).', { cause });
+    return new TorporError('quota_exceeded', 'The model temporarily refuses requests (429).', { cause });
   if (statusCode === 408 || statusCode === 504) {
     return new TorporError('timeout', `The model did not answer in time (${statusCode}).`, { cause });
   }
@@ -131,42 +131,42 @@ function failureOf(cause: unknown, signal: AbortSignal): unknown {
   return new TorporError('conflict', `The model could not be used${said}.`, { cause });
 }
 
-/** What a tool answers is for the model to read; only the end of the build is an error for people. */
+/** The files of the model, in memory. Tools return errors as text, for the model to read. */
 class ModelWorkspace {
-  private readonly byPath: Map<string, GeneratedFile>;
-  private readonly limits: FileLimits;
+  readonly #byPath: Map<string, GeneratedFile>;
+  readonly #limits: FileLimits;
 
   constructor(previous: readonly GeneratedFile[], limits: FileLimits) {
-    this.byPath = new Map(previous.map((file) => [file.path, file]));
-    this.limits = limits;
+    this.#byPath = new Map(previous.map((file) => [file.path, file]));
+    this.#limits = limits;
   }
 
   write(path: string, content: string): string {
     const file = textFile(path, content);
-    const next = new Map(this.byPath).set(path, file);
+    const next = new Map(this.#byPath).set(path, file);
     try {
-      checkFiles([...next.values()], this.limits);
+      checkFiles([...next.values()], this.#limits);
     } catch (thrown) {
       return `Refused: ${TorporError.from(thrown).message}`;
     }
-    this.byPath.set(path, file);
+    this.#byPath.set(path, file);
     return `Written: ${content.length} characters.`;
   }
 
   read(path: string): string {
-    const file = this.byPath.get(path);
+    const file = this.#byPath.get(path);
     return file === undefined ? `There is no ${path}.` : textOf(file);
   }
 
   delete(path: string): string {
-    return this.byPath.delete(path) ? 'Deleted.' : `There is no ${path}.`;
+    return this.#byPath.delete(path) ? 'Deleted.' : `There is no ${path}.`;
   }
 
   list(): string {
-    return [...this.byPath.keys()].join('\n') || 'The workspace is empty.';
+    return [...this.#byPath.keys()].join('\n') || 'The workspace is empty.';
   }
 
   files(): GeneratedFile[] {
-    return [...this.byPath.values()];
+    return [...this.#byPath.values()];
   }
 }

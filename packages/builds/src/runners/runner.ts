@@ -1,22 +1,22 @@
-/** What turns a goal into files: a program, a model, or applications that come with Torpor. */
+/** A runner turns a goal into the files of an application: a program, a model, or the built-in starters. */
 import type { JobId } from '@torpor/protocol';
 import type { GeneratedFile } from './generated-files.ts';
 
-export interface RunnerOrder {
+export interface RunnerInput {
   readonly org: string;
   readonly jobId: JobId;
   readonly projectId: string;
   readonly goal: string;
-  /** What there is already, when it goes on from another build. */
+  /** The files of the previous build; empty for a new application. */
   readonly previous: readonly GeneratedFile[];
-  /** For the log of the build. */
+  /** Writes to the log of the build. */
   readonly output: (channel: string, text: string) => void;
 }
 
 export interface Runner {
   /**
-   * All files of the application. They are checked before anything is done with them; a runner need not be
-   * trusted. What it began has ended when the promise settles.
+   * Returns all files of the application. The caller checks them, so a runner need not be trusted. All processes and
+   * sandboxes of the runner have ended when the promise settles.
    */
-  run(order: RunnerOrder, signal: AbortSignal): Promise<readonly GeneratedFile[]>;
+  run(order: RunnerInput, signal: AbortSignal): Promise<readonly GeneratedFile[]>;
 }

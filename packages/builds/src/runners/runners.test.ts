@@ -24,21 +24,21 @@ const { signal } = new AbortController();
 
 describe('files of a runner', () => {
   it.each([
-    ['', 'reasonable length'],
+    ['', 'is empty or too long'],
     ['/etc/passwd', 'below the workspace'],
     ['a//b', 'below the workspace'],
     ['./a', 'below the workspace'],
     ['a/..', 'below the workspace'],
     ['a\nb', 'characters'],
     ['\ud800', 'characters'],
-    ['x'.repeat(600), 'reasonable length'],
+    ['x'.repeat(600), 'is empty or too long'],
     [Array.from({ length: 30 }, () => 'd').join('/'), 'too deep'],
     ['Node_Modules/x.js', 'belongs to a tool'],
   ])('are refused for the path %j', (path, why) => {
     expect(() => checkFiles([textFile(path, 'x')], limits)).toThrow(why);
   });
 
-  it('are refused for their number, their size and their clashes', () => {
+  it('are refused for their number, their size and conflicting paths', () => {
     const many = Array.from({ length: 4 }, (_, i) => textFile(`f${i}`, 'xx'));
     expect(() => checkFiles(many, { ...limits, count: 3 })).toThrow('4 files');
     expect(() => checkFiles(many, { ...limits, fileBytes: 1 })).toThrow('2 bytes');
@@ -59,7 +59,7 @@ describe('files of a runner', () => {
   });
 });
 
-describe('what a project is', () => {
+describe('the description of a project', () => {
   const project = (manifest: unknown, port: number | null = null, more: GeneratedFile[] = []) =>
     describeProject([textFile('package.json', JSON.stringify(manifest)), ...more], port);
   const dev = { scripts: { dev: 'the-dev', start: 'the-start' } };
@@ -78,14 +78,14 @@ describe('what a project is', () => {
     expect(found.start).toContain(`\${PORT:-${port}}`);
   });
 
-  it('has the port that was asked for, and installs only what there is to install', () => {
+  it('has the requested port, and an install command only with dependencies', () => {
     expect(project(dev, 8080)).toMatchObject({ port: 8080, install: undefined, check: undefined });
     const locked = project({ ...dev, dependencies: { a: '1' } }, null, [textFile('package-lock.json', '{}')]);
     expect(locked.install).toMatch(/^npm ci/);
     expect(project({ ...dev, devDependencies: { a: '1' } }).install).toMatch(/^npm install/);
   });
 
-  it('is none without a package.json or a script (R23)', () => {
+  it('is refused without a package.json or a script (R23)', () => {
     expect(() => describeProject([textFile('app.tsx', '')], null)).toThrow('no package.json');
     expect(() => describeProject([textFile('README.md', '')], null)).toThrow('no package.json');
     expect(() => project({})).toThrow('neither');
@@ -100,12 +100,12 @@ describe('the starter runner', () => {
     ['a landing page for otters', 'page'],
     ['a REST API for notes', 'api'],
     ['a live dashboard', 'dashboard'],
-    ['something nobody has thought of', 'page'],
-  ])('takes %j for a %s', (goal, starter) => {
+    ['something without a keyword', 'page'],
+  ])('chooses for %j the starter %s', (goal, starter) => {
     expect(chooseStarter(goal)).toBe(starter);
   });
 
-  it.each(STARTERS)('brings a whole application: %s', async (starter) => {
+  it.each(STARTERS)('provides a complete application: %s', async (starter) => {
     const goal = { page: 'a page', api: 'an api', dashboard: 'a dashboard' }[starter];
     const files = checkFiles(await starterRunner.run(orderFor(goal), signal), limits);
     expect(describeProject(files, null)).toMatchObject({ framework: 'node', port: 3000, install: undefined });
@@ -114,7 +114,7 @@ describe('the starter runner', () => {
     );
   });
 
-  it('stays what it is when it is changed, and remembers what for', async () => {
+  it('keeps its starter in an iteration, and remembers the goals', async () => {
     const first = await starterRunner.run(orderFor('a live dashboard'), signal);
     const second = await starterRunner.run(orderFor('make it blue', first), signal);
     const goal = second.find(({ path }) => path === 'goal.json');
@@ -123,6 +123,21 @@ describe('the starter runner', () => {
       goals: ['a live dashboard', 'make it blue'],
     });
   });
+
+  it.each(['null', '7', '{"starter":"unknown","goals":"text"}', '{'])(
+    'ignores a damaged goal file: %s',
+    async (content) => {
+      const files = await starterRunner.run(
+        orderFor('a live dashboard', [textFile('goal.json', content)]),
+        signal,
+      );
+      const goal = files.find(({ path }) => path === 'goal.json');
+      expect(JSON.parse(goal === undefined ? '' : textOf(goal))).toEqual({
+        starter: 'dashboard',
+        goals: ['a live dashboard'],
+      });
+    },
+  );
 });
 
 describe('the command runner on this machine', () => {
@@ -135,7 +150,7 @@ describe('the command runner on this machine', () => {
       more.signal ?? signal,
     );
 
-  it('gives the goal on stdin and takes what is in the workspace', async () => {
+  it('passes the goal on stdin and returns the files in the workspace', async () => {
     const files = await run(
       'mkdir -p a && cat > a/goal.txt && echo $FLAVOUR > b.txt && chmod +x b.txt && cat old.txt >> b.txt',
       {
@@ -148,14 +163,14 @@ describe('the command runner on this machine', () => {
     expect(byPath['b.txt']).toMatchObject({ executable: true });
   });
 
-  it('follows no link, and leaves out what belongs to tools', async () => {
+  it('follows no link, and skips directories of tools', async () => {
     const files = await run(
       'ln -s /etc/passwd p; ln -s /etc d; mkfifo f; mkdir node_modules; echo > node_modules/x; echo > ok',
     );
     expect(files.map(({ path }) => path)).toEqual(['ok']);
   });
 
-  it('fails with the program, ends it in time, and leaves nothing behind', async () => {
+  it('fails with the program, stops it at the timeout, and leaves nothing behind', async () => {
     const left = async () => (await readdir(tmpdir())).filter((name) => name.startsWith('torpor-build-'));
     const before = await left();
     await expect(run('exit 3')).rejects.toThrow('exit 3');
@@ -169,7 +184,7 @@ describe('the command runner on this machine', () => {
 });
 
 describe('the command runner in a sandbox', () => {
-  it('works in one that is gone afterwards, well or not (R5)', async () => {
+  it('kills its sandbox after success and failure (R5)', async () => {
     const provider = new FakeProvider(systemClock);
     provider.workspace = [...APP, textFile('.torpor-workspace', '')];
     const runner = sandboxCommandRunner(provider, { command: 'agent', timeoutMs: 60_000, env: {}, limits });

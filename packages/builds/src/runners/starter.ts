@@ -1,16 +1,17 @@
-/** Small real applications that come with Torpor: they need no network, no key and no model. */
+/** A runner with small built-in applications, which need no network, no key and no model. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type GeneratedFile, textFile } from './generated-files.ts';
+import { z } from 'zod';
+import { type GeneratedFile, textFile, textOf } from './generated-files.ts';
 import type { Runner } from './runner.ts';
 
-const PLACE = join(import.meta.dirname, '../../starters');
+const STARTERS_DIR = join(import.meta.dirname, '../../starters');
 
 export const STARTERS = ['page', 'api', 'dashboard'] as const;
 export type Starter = (typeof STARTERS)[number];
 
-/** Words that say what is wanted; the first that fits counts, and a page is never wrong. */
-const WORDS: readonly (readonly [Starter, RegExp])[] = [
+/** Keywords in the goal that choose the starter; the first match wins, and `page` is the default. */
+const KEYWORDS: readonly (readonly [Starter, RegExp])[] = [
   [
     'dashboard',
     /\b(dashboards?|live|real[- ]?time|web ?sockets?|charts?|monitor(ing)?|metrics|telemetry)\b/i,
@@ -19,19 +20,19 @@ const WORDS: readonly (readonly [Starter, RegExp])[] = [
 ];
 
 export function chooseStarter(goal: string): Starter {
-  return WORDS.find(([, words]) => words.test(goal))?.[0] ?? 'page';
+  return KEYWORDS.find(([, words]) => words.test(goal))?.[0] ?? 'page';
 }
 
-/** What the application reads its goal from, so that it can say what it was made for. */
+/** The application reads its goals from this file and shows them. */
 const GOAL_FILE = 'goal.json';
 
 export const starterRunner: Runner = {
   async run({ goal, previous, output }) {
-    // A change of an application is not another application.
+    // An iteration keeps the starter of the previous build.
     const starter = starterOf(previous) ?? chooseStarter(goal);
     output('starter', `The starter "${starter}".\n`);
     if (previous.length > 0) {
-      output('starter', 'A starter shows what it is asked for, but writes no code; other runners do.\n');
+      output('starter', 'A starter shows its goal but writes no code; other runners do.\n');
     }
     const files = await readStarter(starter);
     const goals = [...goalsOf(previous), goal];
@@ -39,32 +40,33 @@ export const starterRunner: Runner = {
   },
 };
 
-interface Goals {
-  readonly starter?: unknown;
-  readonly goals?: unknown;
-}
+/** A runner of another kind may have changed the file, so every part may be missing. */
+const goalFileSchema = z.object({
+  starter: z.enum(STARTERS).optional().catch(undefined),
+  goals: z.array(z.unknown()).optional().catch(undefined),
+});
 
-function goalFile(files: readonly GeneratedFile[]): Goals {
+function readGoalFile(files: readonly GeneratedFile[]): z.infer<typeof goalFileSchema> {
   const file = files.find(({ path }) => path === GOAL_FILE);
   if (file === undefined) return {};
   try {
-    return JSON.parse(new TextDecoder().decode(file.content)) as Goals;
+    return goalFileSchema.parse(JSON.parse(textOf(file)));
   } catch {
     return {};
   }
 }
 
 function starterOf(previous: readonly GeneratedFile[]): Starter | undefined {
-  return STARTERS.find((name) => name === goalFile(previous).starter);
+  return readGoalFile(previous).starter;
 }
 
 function goalsOf(previous: readonly GeneratedFile[]): string[] {
-  const { goals } = goalFile(previous);
-  return Array.isArray(goals) ? goals.filter((goal) => typeof goal === 'string') : [];
+  const { goals = [] } = readGoalFile(previous);
+  return goals.filter((goal) => typeof goal === 'string');
 }
 
 async function readStarter(starter: Starter): Promise<GeneratedFile[]> {
-  const root = join(PLACE, starter);
+  const root = join(STARTERS_DIR, starter);
   const entries = await readdir(root, { recursive: true, withFileTypes: true });
   const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
   return Promise.all(

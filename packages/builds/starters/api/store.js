@@ -1,6 +1,6 @@
 /**
- * A database in one file: every change is a line that is synced before anybody hears of it, and reading the lines
- * again gives the same records. A line that was cut off by a crash was never answered for, and is dropped.
+ * A database in one file. Every change is a line that is synced before the request is answered; reading the lines
+ * again gives the same records. A line that a crash cut off was never answered, and is dropped.
  */
 import { closeSync, fsyncSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';

@@ -31,7 +31,7 @@ function tick() {
   for (const viewer of viewers) viewer.send(text);
 }
 
-/** Nothing is measured while nobody looks. */
+/** Measures only while a client is connected. */
 function watch(isWatched) {
   if (isWatched && timer === undefined) timer = setInterval(tick, EVERY_MS);
   if (!isWatched && timer !== undefined) timer = clearInterval(timer);

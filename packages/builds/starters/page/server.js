@@ -1,4 +1,4 @@
-/** Serves the files of public/, and a guest book that lives as long as the process does. */
+/** Serves the files of public/, and a guest book in memory. */
 import { createReadStream, readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createServer } from 'node:http';

@@ -69,7 +69,7 @@ describe('torpor build', () => {
     });
   }
 
-  it('answers with the address of the preview', async () => {
+  it('prints the address of the preview', async () => {
     buildsThatEnd('ready');
     expect(await run('build', 'a', 'page', '--project', 'site')).toMatchObject({
       code: 0,
@@ -78,7 +78,7 @@ describe('torpor build', () => {
     expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ project_id: 'site', goal: 'a page' });
   });
 
-  it('exits with 17 when the build failed, and says why', async () => {
+  it('exits with 17 and prints the reason when the build failed', async () => {
     buildsThatEnd('failed');
     const { code, stderr } = await run('build', 'otters');
     expect(code).toBe(17);
@@ -88,12 +88,12 @@ describe('torpor build', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ status: 'failed', debug_id: 'd-1' });
   });
 
-  it('need not be waited for', async () => {
+  it('does not wait with --no-follow', async () => {
     buildsThatEnd('ready');
     expect((await run('build', 'otters', '--no-follow')).stdout).toBe(`${JOB}\n`);
   });
 
-  it('is waited for also when that is said', async () => {
+  it('waits with --follow', async () => {
     buildsThatEnd('ready');
     expect(await run('build', 'otters', '--follow')).toMatchObject({
       code: 0,
@@ -101,7 +101,7 @@ describe('torpor build', () => {
     });
   });
 
-  it('is not waited for until tomorrow', async () => {
+  it('does not wait for a build that is scheduled for tomorrow', async () => {
     server.answer('POST /api/generation/start', {
       status: 201,
       json: { job_id: JOB, status: 'scheduled', build_version: 'build_v0_1' },
@@ -109,7 +109,7 @@ describe('torpor build', () => {
     expect(await run('build', 'otters')).toMatchObject({ code: 0, stdout: `${JOB}\n` });
   });
 
-  it('goes on from the last build that is ready, whatever failed since', async () => {
+  it('continues from the last ready build, also when later builds failed', async () => {
     buildsThatEnd('ready');
     const other = { job_id: 'job_bbbbbbbbbbbbbbbbbbbb' };
     server.answer('GET /api/jobs', {
@@ -128,11 +128,11 @@ describe('torpor build', () => {
     server.answer('GET /api/jobs', { json: { items: [status('failed')], nextCursor: null } });
     expect(await run('build', 'open', 'last')).toMatchObject({
       code: 12,
-      stderr: expect.stringContaining('no build yet that is ready'),
+      stderr: expect.stringContaining('No build is ready yet'),
     });
   });
 
-  it('goes on in the project of the build before', async () => {
+  it('continues in the project of the previous build', async () => {
     buildsThatEnd('ready');
     server.answer('GET /api/jobs', {
       json: { items: [status('ready', { project_id: 'mine' })], nextCursor: null },
@@ -146,7 +146,7 @@ describe('torpor build', () => {
     });
   });
 
-  it('lists, wakes, puts to sleep, cancels and shows logs', async () => {
+  it('lists, wakes, pauses, cancels and shows logs', async () => {
     const preview = { sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa', sandbox_state: 'paused' };
     server.answer('GET /api/jobs', { json: { items: [status('ready', preview)], nextCursor: null } });
     expect((await run('build', 'ls')).stdout).toMatch(
@@ -159,7 +159,7 @@ describe('torpor build', () => {
     server.answer(`POST /api/generation/${JOB}/snapshot`, {
       json: { job_id: JOB, paused: true, snapshot: { outcome: 'paused' } },
     });
-    expect((await run('build', 'snapshot', JOB)).stdout).toContain('sleeps');
+    expect((await run('build', 'snapshot', JOB)).stdout).toContain('is paused');
     server.answer(`POST /api/generation/${JOB}/cancel`, {
       json: { job_id: JOB, status: 'cancelled', message: 'Build cancelled' },
     });
@@ -170,7 +170,7 @@ describe('torpor build', () => {
     expect((await run('build', 'logs', JOB)).stdout).toBe('deps stdout hello\n');
   });
 
-  it('shows logs of any length, and goes on with what comes after them', async () => {
+  it('shows logs of any length, and then new lines', async () => {
     const line = (id: number) => ({ id, ts: 't', source: 'stdout', text: `${id}`, phase: 'deps' });
     server.answer(`GET /api/jobs/${JOB}/logs`, ({ query }) => {
       const before = Number(query.get('before_id') ?? 701);
@@ -197,7 +197,7 @@ describe('torpor build', () => {
     expect(texts((await run('build', 'logs', JOB, '-l', '2', '-f')).stdout)).toEqual([699, 700, 701]);
   });
 
-  it('shows what was made, and what there is to read', async () => {
+  it('shows files and docs', async () => {
     server.answer(`GET /api/generation/${JOB}/files`, ({ query }) =>
       query.get('path') === 'index.html'
         ? { text: '<p>hi</p>' }
@@ -217,7 +217,7 @@ describe('torpor build', () => {
     expect((await run('build', 'docs', JOB)).stdout).toBe('# Otters\n\n## getting started\n\nnpm start\n');
   });
 
-  it('shows that a preview has expired before anybody resumes it (R49)', async () => {
+  it('shows that a preview has expired before it is resumed (R49)', async () => {
     const gone = status('ready', {
       sandbox_id: 'sbx_aaaaaaaaaaaaaaaaaaaa',
       sandbox_state: 'expired',
@@ -233,16 +233,16 @@ describe('torpor build', () => {
     expect(stdout).toMatch(/sandbox_reason +it was killed/);
   });
 
-  it('says whether the preview sleeps, or until when it runs (R24, R26)', () => {
+  it('says whether the preview is paused, or until when it runs (R24, R26)', () => {
     const note = (more: object) => previewNote(status('ready', more) as BuildStatus);
-    expect(note({ sandbox_state: 'paused' })).toBe(' It sleeps until somebody looks.');
+    expect(note({ sandbox_state: 'paused' })).toBe(' The preview is paused and wakes when it is opened.');
     const running = { sandbox_state: 'running', sandbox_expires_at: '2026-01-01T01:00:00.000Z' };
-    expect(note(running)).toBe(' It runs until 2026-01-01T01:00:00.000Z.');
-    expect(note({ sandbox_state: 'running' })).toBe(' It runs.');
+    expect(note(running)).toBe(' The preview runs until 2026-01-01T01:00:00.000Z.');
+    expect(note({ sandbox_state: 'running' })).toBe(' The preview runs.');
     expect(note({ sandbox_state: 'expired', sandbox_reason: 'it was killed' })).toContain('it was killed');
   });
 
-  it('says what an expired preview needs', async () => {
+  it('says that an expired preview needs a rebuild', async () => {
     const detail = {
       message: 'The sandbox has expired.',
       error_type: 'sandbox_expired',
@@ -263,16 +263,16 @@ describe('torpor build', () => {
     });
   });
 
-  it('wants a goal, and a build that is one', async () => {
+  it('refuses a missing goal and an invalid job', async () => {
     expect((await run('build')).code).toBe(10);
     expect((await run('build', 'logs', 'nonsense')).code).toBe(10);
     expect(await run('build', 'log', 'last')).toMatchObject({
       code: 10,
-      stderr: expect.stringContaining('no `torpor build log`'),
+      stderr: expect.stringContaining('Unknown command `torpor build log`'),
     });
   });
 
-  it('lets a build have more iterations', async () => {
+  it('allows a build more iterations', async () => {
     const usage = {
       jobs_used: 1,
       jobs_remaining: 1,
@@ -281,6 +281,6 @@ describe('torpor build', () => {
       daily_limit_resets_at: '2026-01-02T00:00:00.000Z',
     };
     server.answer(`POST /api/jobs/${JOB}/confirm`, { json: { job_id: JOB, iterations_granted: 2, usage } });
-    expect((await run('build', 'confirm', JOB)).stdout).toBe(`2 more for ${JOB}\n`);
+    expect((await run('build', 'confirm', JOB)).stdout).toBe(`${JOB} may run 2 more iterations\n`);
   });
 });

@@ -1,4 +1,4 @@
-/** `torpor build`: a goal in, a preview out; and what there is to do with builds. */
+/** `torpor build`: starts a build from a goal, and manages builds. */
 import {
   type BuildStarted,
   type BuildStatus,
@@ -28,43 +28,47 @@ interface StartOptions {
 
 export const define: Define = (command, handler) => {
   command
-    .argument('[goal...]', 'what to build, in your own words')
-    .option('-p, --project <id>', 'the project it is a version of (default: default)')
-    .addOption(new Option('--runner <name>', "what writes it (default: the server's)").choices([...RUNNERS]))
-    .option('--port <port>', 'where it will listen (default: as its files say)', parseNumber)
-    .option('--from <job>', 'go on from this build; "last" is the last that became ready')
-    .option('-f, --follow', 'wait for it, and show how far it is (default)')
-    .option('--no-follow', 'do not wait for it: answer with the job')
+    .argument('[goal...]', 'what to build, in plain language')
+    .option('-p, --project <id>', 'project of the build (default: default)')
+    .addOption(
+      new Option('--runner <name>', "runner that writes the application (default: the server's)").choices([
+        ...RUNNERS,
+      ]),
+    )
+    .option('--port <port>', 'port that the application listens on (default: from its files)', parseNumber)
+    .option('--from <job>', 'continue from this build; "last" is the last ready one')
+    .option('-f, --follow', 'wait for the build and show its progress (default)')
+    .option('--no-follow', 'do not wait; print the job id')
     .action(handler<StartOptions>((cli, words, options) => start(cli, goalOf(words), options)));
-  const job = ['<job>', 'its id, job_…; or "last"'] as const;
+  const job = ['<job>', 'job id, job_…, or "last"'] as const;
   command
     .command('ls')
     .alias('list')
     .summary('list builds, newest first')
-    .option('-l, --limit <n>', 'how many', parseNumber, 20)
+    .option('-l, --limit <n>', 'number of builds', parseNumber, 20)
     .action(handler<{ limit: number }>((cli, _, { limit }) => list(cli, limit)));
   command
     .command('status')
     .alias('get')
-    .summary('everything about one build')
+    .summary('show one build')
     .argument(...job)
     .action(handler((cli, [id]) => status(cli, id)));
   command
     .command('logs')
-    .summary('what a build has said')
+    .summary('show the log of a build')
     .argument(...job)
-    .option('-f, --follow', 'go on with what it says next')
-    .option('-l, --limit <n>', 'how many lines of the past', parseNumber, 100)
+    .option('-f, --follow', 'also print new lines')
+    .option('-l, --limit <n>', 'number of past lines', parseNumber, 100)
     .action(handler<{ follow?: boolean; limit: number }>((cli, [id], options) => logs(cli, id, options)));
   command
     .command('files')
-    .summary('what its runner made: the names, or one file')
+    .summary('list the files of a build, or print one')
     .argument(...job)
-    .argument('[path]', 'one of them, to standard output')
+    .argument('[path]', 'file to print')
     .action(handler((cli, [id, path]) => files(cli, id, path)));
   command
     .command('docs')
-    .summary('what there is to read about a build')
+    .summary('show the documentation of a build')
     .argument(...job)
     .action(handler((cli, [id]) => docs(cli, id)));
   command
@@ -80,18 +84,18 @@ export const define: Define = (command, handler) => {
     );
   command
     .command('confirm')
-    .summary('let a build have more iterations')
+    .summary('allow a build more iterations')
     .argument(...job)
     .action(
       handler(async (cli, [id]) => {
         const { builds } = await cli.torpor();
         const granted = await builds.confirm(await jobOf(cli, id), { signal: cli.signal });
-        cli.answer(granted, () => `${granted.iterations_granted} more for ${granted.job_id}`);
+        cli.answer(granted, () => `${granted.job_id} may run ${granted.iterations_granted} more iterations`);
       }),
     );
   command
     .command('open')
-    .summary('the address of a preview, awake')
+    .summary('wake a preview and print its address')
     .argument(...job)
     .action(handler((cli, [id]) => wake(cli, id)));
   command
@@ -103,7 +107,7 @@ export const define: Define = (command, handler) => {
   command
     .command('snapshot')
     .alias('sleep')
-    .summary('put a preview to sleep')
+    .summary('pause a preview')
     .argument(...job)
     .action(
       handler(async (cli, [id]) => {
@@ -111,14 +115,14 @@ export const define: Define = (command, handler) => {
         const answer = await builds.snapshot(await readyJobOf(cli, id), { signal: cli.signal });
         const { outcome, error } = answer.snapshot;
         cli.answer(answer, () =>
-          outcome === 'failed' ? `it is awake: ${error}` : `${answer.job_id} sleeps`,
+          outcome === 'failed' ? `the preview is not paused: ${error}` : `${answer.job_id} is paused`,
         );
         return outcome === 'failed' ? EXIT.api : EXIT.ok;
       }),
     );
   command
     .command('rebuild')
-    .summary('build it again, as a new version')
+    .summary('build again, as a new version')
     .argument(...job)
     .action(
       handler(async (cli, [id]) => {
@@ -128,10 +132,10 @@ export const define: Define = (command, handler) => {
     );
   addExamples(command, {
     examples: [
-      ['torpor build "a live dashboard"', 'an address that answers, and sleeps until you look'],
-      ['torpor build "make it blue" --from last', 'another version; the one before it stays'],
-      ['torpor build logs last -f', 'what it says'],
-      ['torpor build ls', 'all of them'],
+      ['torpor build "a live dashboard"', 'prints the address of the preview'],
+      ['torpor build "make it blue" --from last', 'a new version; the previous one stays'],
+      ['torpor build logs last -f', 'follow its log'],
+      ['torpor build ls', 'list all builds'],
     ],
     seeAlso: ['up', 'events', 'get'],
   });
@@ -140,14 +144,14 @@ export const define: Define = (command, handler) => {
 function goalOf(words: readonly string[]): string {
   const goal = words.join(' ');
   if (goal.trim() === '') {
-    throw new CliError('INVALID_ARGUMENT', 'Say what to build.', {
+    throw new CliError('INVALID_ARGUMENT', 'The goal is missing.', {
       hint: 'torpor build "a page about otters"',
     });
   }
   const [, job = ''] = words;
   if (words.length === 2 && (job === 'last' || isId('job', job))) {
-    throw new CliError('INVALID_ARGUMENT', `There is no \`torpor build ${words[0]}\`.`, {
-      hint: 'See `torpor build --help`. If it is what to build, put it in quotation marks.',
+    throw new CliError('INVALID_ARGUMENT', `Unknown command \`torpor build ${words[0]}\`.`, {
+      hint: 'See `torpor build --help`. Put a goal in quotation marks.',
     });
   }
   return goal;
@@ -170,19 +174,20 @@ async function start(cli: Cli, goal: string, options: StartOptions): Promise<num
   return answerStarted(cli, started, options.follow !== false);
 }
 
-/** What waits for tomorrow is not waited for. */
+/** A build that is scheduled for tomorrow is not followed. */
 async function answerStarted(cli: Cli, started: BuildStarted, follow: boolean): Promise<number> {
   if (follow && started.status !== 'scheduled') return finish(cli, started.job_id);
   cli.answer(started, () => started.job_id);
-  if (started.status === 'scheduled') cli.note("The day's limit is reached: it is scheduled for tomorrow.");
+  if (started.status === 'scheduled')
+    cli.note('The daily limit is reached. The build is scheduled for tomorrow.');
   return EXIT.ok;
 }
 
-/** Shows it to its end, and says how it ended. */
+/** Follows a build to its end and prints the result. */
 async function finish(cli: Cli, id: JobId): Promise<number> {
   const { builds } = await cli.torpor();
   await followBuild(cli, id).catch((thrown: unknown) => {
-    if (cli.signal.aborted) cli.note(`\nIt goes on without you; \`torpor build cancel ${id}\` stops it.`);
+    if (cli.signal.aborted) cli.note(`\nThe build continues. \`torpor build cancel ${id}\` stops it.`);
     throw thrown;
   });
   const status = await builds.status(id, { signal: cli.signal });
@@ -198,7 +203,7 @@ async function finish(cli: Cli, id: JobId): Promise<number> {
 
 function failureOf({ io: { errorColors } }: Cli, { job_id, error_message, debug_id }: BuildStatus): string {
   return [
-    `${errorColors.red('build failed:')} ${error_message ?? 'it said nothing'}`,
+    `${errorColors.red('build failed:')} ${error_message ?? 'no message'}`,
     `${errorColors.yellow('        hint:')} torpor build logs ${job_id}`,
     errorColors.dim(`              debug id ${debug_id}`),
   ].join('\n');
@@ -207,7 +212,7 @@ function failureOf({ io: { errorColors } }: Cli, { job_id, error_message, debug_
 async function wake(cli: Cli, id: string | undefined): Promise<void> {
   const { builds } = await cli.torpor();
   const resumed = await cli.withSpinner(
-    'Waking it…',
+    'Waking the preview…',
     builds.resume(await readyJobOf(cli, id), { signal: cli.signal }),
   );
   cli.answer(resumed, () => resumed.preview_url);

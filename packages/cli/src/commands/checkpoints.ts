@@ -1,4 +1,4 @@
-/** `torpor checkpoints`, and with `get`, `verify` or `rm` one of them. */
+/** `torpor checkpoints` with `ls`, `get`, `verify` and `rm`. */
 import type { CheckpointId, CheckpointView } from '@torpor/protocol';
 import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
@@ -11,8 +11,8 @@ export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
-    .summary('those of a sandbox, newest first')
-    .argument('[sandbox]', 'its id or name')
+    .summary('list the checkpoints of a sandbox, newest first')
+    .argument('[sandbox]', 'sandbox id or name')
     .action(
       handler(async (cli, [sandbox]) => {
         const id = await anySandboxOf(cli, sandbox);
@@ -29,12 +29,12 @@ export const define: Define = (command, handler) => {
         cli.answer({ items, nextCursor: null, bytes: all }, () =>
           items.length === 0 ? '' : checkpointColumns(items, cli.io.now(), cli.io.colors),
         );
-        cli.note(items.length === 0 ? `${id} has no checkpoint.` : `${bytes(all)} in all`);
+        cli.note(items.length === 0 ? `${id} has no checkpoint.` : `${bytes(all)} in total`);
       }),
     );
   command
     .command('get')
-    .summary('everything about one')
+    .summary('show one checkpoint')
     .argument('<checkpoint>', 'its id')
     .action(
       handler(async (cli, [id]) => {
@@ -46,7 +46,7 @@ export const define: Define = (command, handler) => {
     );
   command
     .command('verify')
-    .summary('read its contents again')
+    .summary('read the contents of a checkpoint and check them')
     .argument('<checkpoint>', 'its id')
     .action(
       handler(async (cli, [id]) => {
@@ -60,7 +60,7 @@ export const define: Define = (command, handler) => {
   command
     .command('rm')
     .alias('delete')
-    .summary('delete one that nothing needs')
+    .summary('delete a checkpoint that nothing needs')
     .argument('<checkpoint>', 'its id')
     .action(
       handler(async (cli, [id]) => {
@@ -70,8 +70,8 @@ export const define: Define = (command, handler) => {
     );
   addExamples(command, {
     examples: [
-      ['torpor checkpoints web', 'what web can come back to'],
-      ['torpor checkpoints verify ckpt_…', 'is it still whole?'],
+      ['torpor checkpoints web', 'list the checkpoints of web'],
+      ['torpor checkpoints verify ckpt_…', 'check that it is intact'],
     ],
     seeAlso: ['snapshot', 'rollback', 'resume'],
   });

@@ -8,12 +8,12 @@ import { CliError } from '../failure.ts';
 const SHELLS = ['bash', 'zsh', 'fish', 'powershell'];
 
 export const define: Define = (command, handler) => {
-  command.addArgument(new Argument('[shell]', 'which (default: yours)').choices(SHELLS));
+  command.addArgument(new Argument('[shell]', 'shell (default: the current one)').choices(SHELLS));
   addExamples(command, {
     examples: [
-      ['source <(torpor completion bash)', 'in ~/.bashrc'],
-      ['source <(torpor completion zsh)', 'in ~/.zshrc'],
-      ['torpor completion fish > ~/.config/fish/completions/torpor.fish', 'once'],
+      ['source <(torpor completion bash)', 'add to ~/.bashrc'],
+      ['source <(torpor completion zsh)', 'add to ~/.zshrc'],
+      ['torpor completion fish > ~/.config/fish/completions/torpor.fish', 'run once'],
     ],
     seeAlso: ['version'],
   });
@@ -21,7 +21,9 @@ export const define: Define = (command, handler) => {
     handler(async (cli, [given]) => {
       const shell = given ?? basename(cli.io.env['SHELL'] ?? '');
       if (!SHELLS.includes(shell)) {
-        throw new CliError('INVALID_ARGUMENT', 'Say which shell.', { hint: `One of ${SHELLS.join(', ')}.` });
+        throw new CliError('INVALID_ARGUMENT', 'Unknown shell.', {
+          hint: `Use one of ${SHELLS.join(', ')}.`,
+        });
       }
       const { default: tab } = await import('@bomb.sh/tab');
       tab.setup('torpor', 'torpor', shell);

@@ -32,49 +32,47 @@ interface CreateOptions {
 
 export const define: Define = (command, handler) => {
   command
-    .option('-n, --name <name>', 'a name to call it by')
-    .option('-t, --template <template>', 'what to make it from (default: base)')
-    .option('--from <checkpoint>', 'make it from a checkpoint instead')
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collectValues)
-    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collectValues)
-    .option(
-      '-s, --service <name[:port]=command>',
-      'a server to keep running in it; may be repeated',
-      collectValues,
-    )
+    .option('-n, --name <name>', 'name of the sandbox')
+    .option('-t, --template <template>', 'template (default: base)')
+    .option('--from <checkpoint>', 'checkpoint to start from, instead of a template')
+    .option('-e, --env <key=value>', 'environment variable; may be repeated', collectValues)
+    .option('-m, --metadata <key=value>', 'metadata; may be repeated', collectValues)
+    .option('-s, --service <name[:port]=command>', 'service to run in it; may be repeated', collectValues)
     .option('--timeout <span>', 'how long it may run, as 90s, 5m, 2h (default: no limit)', parseSpan)
-    .addOption(new Option('--on-timeout <what>', 'what then (default: pause)').choices(['pause', 'kill']))
+    .addOption(
+      new Option('--on-timeout <what>', 'action at the timeout (default: pause)').choices(['pause', 'kill']),
+    )
     .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)
     .addOption(
-      new Option('--on-idle <what>', 'what then (default: pause)').choices(['pause', 'kill', 'keep']),
+      new Option('--on-idle <what>', 'action when idle (default: pause)').choices(['pause', 'kill', 'keep']),
     )
     .option(
       '--delete-paused-after <span>',
-      'how long it is kept while paused and unused, as 12h, 30d, or "never" (default: as the organisation says)',
+      'how long it is kept while paused and unused, as 12h, 30d, or "never" (default: of the organisation)',
       parseRetention,
     )
-    .option('--no-auto-resume', 'wake it only by resume, not when it is needed')
+    .option('--no-auto-resume', 'wake it only with resume, not by a request')
     .addOption(
-      new Option('--fallback <sources...>', 'where a resume may turn if it must (default: files)').choices([
+      new Option('--fallback <sources...>', 'fallbacks that a resume may use (default: files)').choices([
         'files',
         'previous',
         'template',
       ]),
     )
     .addOption(
-      new Option('--preview <who>', 'who may see its ports (default: public)').choices(['public', 'private']),
+      new Option('--preview <who>', 'access to its ports (default: public)').choices(['public', 'private']),
     )
     .addOption(
       new Option('--network <mode>', 'what it may reach (default: internet)').choices(['internet', 'none']),
     )
-    .option('--memory <MB>', 'most memory it may use', parseNumber)
-    .option('--cpus <n>', 'most processors it may use', parseNumber)
-    .option('--runtime <name>', "what runs it (default: the server's)");
+    .option('--memory <MB>', 'memory limit', parseNumber)
+    .option('--cpus <n>', 'processor limit', parseNumber)
+    .option('--runtime <name>', "runtime (default: the server's)");
   addExamples(command, {
     examples: [
       ['torpor create --name web', 'a sandbox called web'],
-      ["torpor create -s 'app:3000=npm run dev'", 'with a dev server and its address'],
-      ['id=$(torpor create)', 'in a script: the answer is its id'],
+      ["torpor create -s 'app:3000=npm run dev'", 'with a dev server on port 3000'],
+      ['id=$(torpor create)', 'in a script: prints the id'],
     ],
     seeAlso: ['exec', 'shell', 'ls', 'kill'],
   });
@@ -83,7 +81,7 @@ export const define: Define = (command, handler) => {
       const request = requestOf(options);
       const torpor = await cli.torpor();
       const sandbox = await cli.withSpinner(
-        'Making a sandbox…',
+        'Creating a sandbox…',
         torpor.sandboxes.create(request, { signal: cli.signal }),
       );
       cli.answer(sandbox, () => sandbox.id);
@@ -116,11 +114,11 @@ function requestOf(options: CreateOptions): CreateRequest {
   }) as CreateRequest;
 }
 
-/** `app=npm start`, or with the port it will listen on, `app:3000=npm start`. */
+/** `app=npm start`, or with its port, `app:3000=npm start`. */
 function serviceOf(text: string): Service {
   const [, name, port, command] = /^([^:=]+)(?::(\d+))?=(.+)$/s.exec(text) ?? [];
   if (name === undefined || command === undefined) {
-    throw new CliError('INVALID_ARGUMENT', `--service wants name[:port]=command, not "${text}".`);
+    throw new CliError('INVALID_ARGUMENT', `--service needs name[:port]=command, not "${text}".`);
   }
   return { name, command, ...(port === undefined ? {} : { port: Number(port) }) };
 }

@@ -1,4 +1,4 @@
-/** `torpor destroy`: a data directory with everything in it, when nothing runs from it. */
+/** `torpor destroy`: removes a data directory that no sandbox runs from. */
 import { resolve } from 'node:path';
 import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
@@ -14,11 +14,14 @@ interface DestroyOptions {
 export const define: Define = (command, handler) => {
   command
     .option('-y, --yes', 'do not ask')
-    .option('--force', 'although the records say that sandboxes run, when no process of them is left')
-    .option('--database <url>', 'the PostgreSQL database of the server, if it has one; its rows stay');
+    .option('--force', 'ignore records of running sandboxes when none of their processes is left')
+    .option('--database <url>', 'PostgreSQL database of the server, if it has one; its rows stay');
   addExamples(command, {
     examples: [
-      ['torpor destroy --data-dir ./data', 'after `torpor down`: all sandboxes, checkpoints and keys in it'],
+      [
+        'torpor destroy --data-dir ./data',
+        'after `torpor down`: removes all sandboxes, checkpoints and keys',
+      ],
       ['torpor destroy --data-dir ./data --yes', 'in a script'],
     ],
     seeAlso: ['down', 'doctor'],
@@ -27,15 +30,15 @@ export const define: Define = (command, handler) => {
     handler<DestroyOptions>(async (cli, _, { yes, force = false, database }) => {
       const { dataDir } = cli.options;
       if (dataDir === undefined) {
-        throw new CliError('INVALID_ARGUMENT', 'Say which data directory, with --data-dir.');
+        throw new CliError('INVALID_ARGUMENT', 'Name the data directory with --data-dir.');
       }
       const path = resolve(cli.io.cwd, dataDir);
       const { destroyDataDirectory, requireDataDirectory } = await import('@torpor/server');
       const place = await requireDataDirectory(path);
       if (!yes && !cli.interactive) {
-        throw new CliError('INVALID_ARGUMENT', `Nobody can be asked. Add --yes to destroy ${place}.`);
+        throw new CliError('INVALID_ARGUMENT', `This needs a confirmation. Add --yes to destroy ${place}.`);
       }
-      if (!yes) await confirm(cli, `Destroy ${place}? Every sandbox, checkpoint and key in it is lost.`);
+      if (!yes) await confirm(cli, `Destroy ${place}? Every sandbox, checkpoint and key in it will be lost.`);
       const url = database ?? (cli.io.env['TORPOR_DATABASE_URL'] || undefined);
       const work = destroyDataDirectory(place, { database: url, force, signal: cli.signal });
       await cli.withSpinner(`Removing ${place}…`, work);

@@ -1,4 +1,4 @@
-/** `torpor doctor`: looks at this machine and the server, and says what to do about each thing that is wrong. */
+/** `torpor doctor`: checks this machine and the server, and says how to fix each problem. */
 import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import type { Colors } from '../colors.ts';
@@ -14,8 +14,8 @@ export const define: Define = (command, handler) => {
   command.option('--settings', 'list every setting of the server, with its range and its source');
   addExamples(command, {
     examples: [
-      ['torpor doctor', 'exits 1 when something is wrong'],
-      ['torpor doctor --settings', 'and every setting that the server runs with'],
+      ['torpor doctor', 'exits with 1 when a check fails'],
+      ['torpor doctor --settings', 'also list every setting of the server'],
     ],
     seeAlso: ['up', 'fsck', 'runtimes'],
   });
@@ -23,13 +23,13 @@ export const define: Define = (command, handler) => {
     handler<{ settings?: boolean }>(async (cli, _, options) => {
       const connection = await findConnection(cli.io, cli.options);
       const { dataDir } = connection;
-      const server = await cli.withSpinner('Asking the server…', checkServer(connection, cli.io.env));
+      const server = await cli.withSpinner('Checking the server…', checkServer(connection, cli.io.env));
       const checks: Check[] = [
         checkNode(process.version),
         await checkDataDirectory(dataDir),
         ...(await checkDatabase(cli.io.env['TORPOR_DATABASE_URL'])),
         ...(await cli.withSpinner(
-          'Trying a sandbox…',
+          'Checking gVisor…',
           checkGvisor(dataDir, cli.io.env['TORPOR_RUNTIME'], cli.signal),
         )),
         ...server.checks,

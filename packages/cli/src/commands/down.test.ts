@@ -39,7 +39,7 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
     server = child;
     let said = '';
     const ready = new Promise<void>((resolve) => {
-      // Read to the end: a server whose output nobody takes would end.
+      // Reads all output: a server whose stdout is full would block.
       child.stdout?.on('data', (chunk) => {
         said += String(chunk);
         if (said.includes('torpor ready')) resolve();
@@ -60,7 +60,7 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
       () => false,
     );
 
-  it('goes down with every sandbox asleep, and its directory is destroyed only then', async () => {
+  it('stops after pausing every sandbox, and only then its directory can be destroyed', async () => {
     await up();
     await run('org', 'create', 'acme');
     const { stdout } = await run('keys', 'create', 'first', '--org', 'acme', '--json');
@@ -75,7 +75,7 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
     const down = await run('down');
 
     expect(down).toMatchObject({ code: 0, stdout: expect.stringContaining('the server has stopped') });
-    for (const id of ids) expect(down.stdout).toContain(`${id} sleeps in ckpt_`);
+    for (const id of ids) expect(down.stdout).toContain(`${id} is paused in ckpt_`);
     expect(await run('down')).toMatchObject({ code: 12 });
     expect(await destroy()).toMatchObject({ code: 10, stderr: expect.stringContaining('--yes') });
     expect(await isThere(dataDir)).toBe(true);
@@ -83,10 +83,10 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
     expect(await isThere(dataDir)).toBe(false);
   });
 
-  it('runs on when a sandbox cannot be paused, unless it is forced', async () => {
+  it('continues to run when a sandbox cannot be paused, unless forced', async () => {
     await up();
     const id = (await run('create')).stdout.trim();
-    // Nothing can be sealed where nothing can be made.
+    // A checkpoint cannot be sealed in a read-only directory.
     await rm(join(dataDir, 'checkpoints', 'staging'), { recursive: true });
     await writeFile(join(dataDir, 'checkpoints', 'staging'), '');
 
@@ -99,7 +99,7 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
       stdout: expect.stringContaining('the server has stopped'),
     });
     expect(await destroy('--yes')).toMatchObject({ code: 1, stderr: expect.stringContaining(id) });
-    // The sandbox that goes on running is taken up again, and ended.
+    // The next server finds the sandbox that still runs, and kills it.
     await rm(join(dataDir, 'checkpoints', 'staging'));
     await mkdir(join(dataDir, 'checkpoints', 'staging'));
     await up();
@@ -107,7 +107,7 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
     expect((await run('down')).code).toBe(0);
   });
 
-  it('is not destroyed when it is not a data directory, or not named', async () => {
+  it('is not destroyed when it is not a data directory, or not given', async () => {
     await mkdir(dataDir);
     await writeFile(join(dataDir, 'precious'), 'kept');
     expect(await destroy('--yes')).toMatchObject({

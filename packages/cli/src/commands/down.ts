@@ -1,11 +1,10 @@
-/** `torpor down`: puts every running sandbox of every organisation to sleep, and stops the server of this machine. */
-import { readFile } from 'node:fs/promises';
+/** `torpor down`: pauses every running sandbox of all organisations, and stops the server of this machine. */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@torpor/protocol';
 import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
-import { findConnection, isAlive } from '../connection.ts';
+import { findConnection, isAlive, readJson } from '../connection.ts';
 import { EXIT } from '../exit-codes.ts';
 import { CliError, failureOf } from '../failure.ts';
 
@@ -14,18 +13,21 @@ interface NotPaused {
   readonly why: string;
 }
 
-/** A visitor may wake a sandbox that was just paused, so the list is read again. */
+/** A request may wake a sandbox that was just paused, so the list is read again. */
 const ROUNDS = 3;
 const POLL_MS = 100;
-/** Longer than a server waits for what is under way when it stops. */
+/** Longer than a stopping server waits for requests and operations. */
 const STOP_MS = 120_000;
 
 export const define: Define = (command, handler) => {
-  command.option('--force', 'stop the server although some sandboxes cannot be paused; those go on running');
+  command.option(
+    '--force',
+    'stop the server although some sandboxes cannot be paused; those continue to run',
+  );
   addExamples(command, {
     examples: [
-      ['torpor down', 'exits 1, and the server runs on, when a sandbox cannot be paused'],
-      ['torpor down && torpor destroy --data-dir ./data', 'and nothing is left'],
+      ['torpor down', 'exits with 1 and does not stop the server when a sandbox cannot be paused'],
+      ['torpor down && torpor destroy --data-dir ./data', 'stop it and remove its data'],
     ],
     seeAlso: ['up', 'pause', 'destroy'],
   });
@@ -42,8 +44,8 @@ export const define: Define = (command, handler) => {
       cli.answer({ stopped: stops, paused, unpaused }, () =>
         [
           ...unpaused.map(({ id, why }) => `${id} cannot be paused: ${why}`),
-          stops ? 'the server has stopped' : 'the server runs on; --force stops it all the same',
-          ...(stops && unpaused.length > 0 ? ['those that could not be paused go on running'] : []),
+          stops ? 'the server has stopped' : 'the server still runs; --force stops it anyway',
+          ...(stops && unpaused.length > 0 ? ['sandboxes that could not be paused continue to run'] : []),
         ].join('\n'),
       );
       return unpaused.length === 0 ? EXIT.ok : EXIT.general;
@@ -51,13 +53,12 @@ export const define: Define = (command, handler) => {
   );
 };
 
-/** The process that holds the data directory, by what it left there. */
+/** The process id of the server that holds the data directory, from its server.json. */
 async function findServerProcess(dataDir: string): Promise<number> {
-  const text = await readFile(join(dataDir, 'server.json'), 'utf8').catch(() => '{}');
-  const { pid } = JSON.parse(text) as { readonly pid?: unknown };
+  const { pid } = (await readJson(join(dataDir, 'server.json'))) ?? {};
   if (typeof pid === 'number' && isAlive(pid)) return pid;
-  throw new CliError('NOT_FOUND', `No server of this machine runs with the data directory ${dataDir}.`, {
-    hint: 'Name its data directory with --data-dir. A server elsewhere is stopped where it runs.',
+  throw new CliError('NOT_FOUND', `No server on this machine uses the data directory ${dataDir}.`, {
+    hint: 'Name its data directory with --data-dir. Stop a remote server on its own machine.',
   });
 }
 
@@ -70,11 +71,11 @@ async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: NotP
     const awake: SandboxId[] = [];
     for await (const { id } of torpor.awake({ signal: cli.signal })) awake.push(id);
     for (const [index, id] of awake.entries()) {
-      const words = `Putting ${id} to sleep (${index + 1} of ${awake.length})…`;
-      await cli.withSpinner(words, torpor.putToSleep(id, { signal: cli.signal })).then(
+      const label = `Pausing ${id} (${index + 1} of ${awake.length})…`;
+      await cli.withSpinner(label, torpor.putToSleep(id, { signal: cli.signal })).then(
         ({ checkpointId }) => {
           paused.add(id);
-          if (!cli.json) cli.line(`${id} sleeps in ${checkpointId} (${index + 1} of ${awake.length})`);
+          if (!cli.json) cli.line(`${id} is paused in ${checkpointId} (${index + 1} of ${awake.length})`);
         },
         async (thrown: unknown) => {
           cli.signal.throwIfAborted();
@@ -87,13 +88,13 @@ async function pauseAll(cli: Cli): Promise<{ paused: SandboxId[]; unpaused: NotP
   return { paused: [...paused], unpaused: [...unpaused].map(([id, why]) => ({ id, why })) };
 }
 
-/** The kernel tells only the parent of a process when it has ended. */
+/** Polls, because only the parent of a process is notified of its end. */
 async function waitForExit(pid: number, signal: AbortSignal): Promise<void> {
   const bound = AbortSignal.any([signal, AbortSignal.timeout(STOP_MS)]);
   while (isAlive(pid)) {
     await sleep(POLL_MS, undefined, { signal: bound }).catch(() => {
       signal.throwIfAborted();
-      throw new CliError('CHECK_FAILED', `The server (process ${pid}) has not stopped; its log says why.`);
+      throw new CliError('CHECK_FAILED', `The server (process ${pid}) has not stopped. Its log says why.`);
     });
   }
 }

@@ -6,9 +6,9 @@ import { bytes } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, handler) => {
-  command.argument('[sandbox]', 'its id or name');
+  command.argument('[sandbox]', 'sandbox id or name');
   addExamples(command, {
-    examples: [['torpor drives web', 'size, used and free; never wakes it']],
+    examples: [['torpor drives web', 'size, used and free bytes; never wakes the sandbox']],
     seeAlso: ['health', 'files'],
   });
   command.action(

@@ -15,15 +15,15 @@ interface EventsOptions {
 
 export const define: Define = (command, handler) => {
   command
-    .argument('[sandbox]', 'its id or name (default: all of the organisation)')
-    .option('-f, --follow', 'go on with what happens from now; with --json one event per line')
-    .option('--after <number>', 'only what comes after this seq (of all: position)', parseNumber)
-    .option('-l, --limit <n>', 'only the last n', parseNumber)
+    .argument('[sandbox]', 'sandbox id or name (default: all sandboxes of the organisation)')
+    .option('-f, --follow', 'also print new events; with --json one event per line')
+    .option('--after <number>', 'only events after this seq (without a sandbox: position)', parseNumber)
+    .option('-l, --limit <n>', 'only the last n events', parseNumber)
     .option('-r, --reverse', 'newest first');
   addExamples(command, {
     examples: [
-      ['torpor events web', 'all that ever happened to it'],
-      ['torpor events -f', 'watch everything'],
+      ['torpor events web', 'all events of web'],
+      ['torpor events -f', 'follow all events'],
     ],
     seeAlso: ['ops', 'get'],
   });

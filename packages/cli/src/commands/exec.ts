@@ -1,4 +1,4 @@
-/** `torpor exec`: the command's own output, input and exit code. */
+/** `torpor exec`: runs a command, and passes its input, output and exit code through. */
 import type { ExecSocketRequest, SandboxId } from '@torpor/protocol';
 import type { ProcessEvent, ProcessSocket } from '@torpor/sdk';
 import { addExamples } from '../build-command.ts';
@@ -21,19 +21,19 @@ interface ExecOptions {
 
 export const define: Define = (command, handler) => {
   command
-    .argument('<sandbox>', 'its id or name')
+    .argument('<sandbox>', 'sandbox id or name')
     .argument(
       '<command...>',
-      'what to run; one word is a line for the shell, several are a program and its arguments',
+      'command; one word is a line for the shell, several are a program and its arguments',
     )
-    .option('-w, --cwd <dir>', "where (default: the sandbox's home)")
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collectValues)
-    .option('-u, --user <user>', 'as whom')
-    .option('--timeout <span>', 'kill it after this, as 90s, 5m, 2h', parseSpan)
-    .option('-b, --background', 'answer when it runs, and leave it running');
+    .option('-w, --cwd <dir>', 'working directory (default: the home directory)')
+    .option('-e, --env <key=value>', 'environment variable; may be repeated', collectValues)
+    .option('-u, --user <user>', 'user to run as')
+    .option('--timeout <span>', 'kill the command after this time, as 90s, 5m, 2h', parseSpan)
+    .option('-b, --background', 'start the command and return; it continues to run');
   addExamples(command, {
     examples: [
-      ['torpor exec web npm test', 'options after the program are the program’s'],
+      ['torpor exec web npm test', 'options after the program belong to the program'],
       ["torpor exec web 'cd app && ls | wc -l'", 'one word: a line for the shell'],
       ['tar c src | torpor exec web tar x', 'stdin, stdout, stderr and exit code pass through'],
     ],
@@ -60,11 +60,13 @@ export const define: Define = (command, handler) => {
 async function runInBackground(cli: Cli, id: SandboxId, request: ExecSocketRequest): Promise<number> {
   const reply = await (await cli.torpor()).sandboxes.execInBackground(id, request, { signal: cli.signal });
   cli.answer(reply, () => reply.process.id ?? String(reply.process.pid));
-  cli.note(`It runs. \`torpor logs ${id} ${reply.process.id ?? reply.process.pid}\` shows its output.`);
+  cli.note(
+    `The command runs. \`torpor logs ${id} ${reply.process.id ?? reply.process.pid}\` shows its output.`,
+  );
   return 0;
 }
 
-/** A terminal is not handed on: whoever wants to type into a program opens a shell. */
+/** A terminal is not forwarded; `torpor shell` is for interactive programs. */
 async function forwardStdin({ io: { stdin } }: Cli, socket: ProcessSocket): Promise<void> {
   try {
     if (!stdin.isTTY) for await (const chunk of stdin) await socket.write(chunk as Buffer);

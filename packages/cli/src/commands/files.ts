@@ -17,30 +17,30 @@ import { write } from '../write-output.ts';
 
 export const define: Define = (command, handler) => {
   const add = (name: string, summary: string) =>
-    command.command(name).summary(summary).description(summary).argument('<sandbox>', 'its id or name');
+    command.command(name).summary(summary).description(summary).argument('<sandbox>', 'sandbox id or name');
   add('ls', 'list a directory')
     .alias('list')
-    .argument('[path]', 'absolute, or in the home (default: the home)')
+    .argument('[path]', 'absolute, or relative to the home directory (default: the home directory)')
     .action(handler(async (cli, [sandbox, path = '.']) => list(cli, sandbox, path)));
-  add('cat', 'write a file to stdout')
+  add('cat', 'print a file')
     .argument('<path>', 'absolute, or in the home')
     .action(handler(async (cli, [sandbox, path = '']) => cat(cli, sandbox, path)));
-  add('put', 'copy a file from here into the sandbox')
-    .argument('<local>', 'the file here; - is stdin')
-    .argument('[path]', 'where it goes (default: the home, under its name)')
+  add('put', 'copy a local file into the sandbox')
+    .argument('<local>', 'local file; - is stdin')
+    .argument('[path]', 'target path (default: its name in the home directory)')
     .action(handler(async (cli, [sandbox, local = '', path]) => put(cli, sandbox, local, path)));
   add('get', 'copy a file out of the sandbox')
     .argument('<path>', 'absolute, or in the home')
-    .argument('[local]', 'where it goes (default: here, under its name); - is stdout')
+    .argument('[local]', 'target path (default: its name in the current directory); - is stdout')
     .action(handler(async (cli, [sandbox, path = '', local]) => get(cli, sandbox, path, local)));
-  add('rm', 'remove a file, or a directory with all that is in it')
+  add('rm', 'remove a file, or a directory with its contents')
     .argument('<path>', 'absolute, or in the home')
     .action(handler(async (cli, [sandbox, path = '']) => remove(cli, sandbox, path)));
   addExamples(command, {
     examples: [
-      ['torpor files ls web app', 'what is in ~/app'],
-      ['torpor files put web ./index.html app/', 'a file goes in'],
-      ['torpor files get web /var/log/app.log -', 'and one comes out'],
+      ['torpor files ls web app', 'list ~/app'],
+      ['torpor files put web ./index.html app/', 'copy a file into the sandbox'],
+      ['torpor files get web /var/log/app.log -', 'print a file of the sandbox'],
     ],
     seeAlso: ['exec', 'shell'],
   });
@@ -77,7 +77,7 @@ async function cat(cli: Cli, sandbox: string | undefined, path: string): Promise
 
 async function put(cli: Cli, sandbox: string | undefined, local: string, wanted?: string): Promise<void> {
   if (local === '-' && wanted === undefined)
-    throw new CliError('INVALID_ARGUMENT', 'Say where stdin is to go.');
+    throw new CliError('INVALID_ARGUMENT', 'The target path for stdin is missing.');
   const id = await sandboxOf(cli, sandbox);
   const path = wanted === undefined || wanted.endsWith('/') ? `${wanted ?? ''}${basename(local)}` : wanted;
   const contents = local === '-' ? await buffer(cli.io.stdin) : await openFile(local);
@@ -114,7 +114,7 @@ async function get(
   try {
     await cli.withSpinner(`Reading ${path}…`, copying);
   } catch (thrown) {
-    // Half a file under the name of the whole one would be taken for it.
+    // An incomplete file would be taken for the complete one.
     if (!isWriteError(thrown)) await rm(target, { force: true });
     throw thrown;
   }
@@ -134,7 +134,7 @@ async function isDirectory(path: string): Promise<boolean> {
   );
 }
 
-/** The file could not be opened, so it is not ours to remove. */
+/** The local file could not be opened, so it must not be removed. */
 function isWriteError(thrown: unknown): boolean {
   return thrown instanceof Error && (thrown as NodeJS.ErrnoException).syscall === 'open';
 }

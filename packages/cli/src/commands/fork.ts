@@ -16,14 +16,14 @@ interface ForkOptions {
 
 export const define: Define = (command, handler) => {
   command
-    .argument('[sandbox]', 'its id or name')
-    .option('-c, --count <n>', 'how many (default: 1)', parseNumber)
-    .option('-n, --name <name>', 'a name for the copy')
-    .option('-m, --metadata <key=value>', 'something to find it by; may be repeated', collectValues);
+    .argument('[sandbox]', 'sandbox id or name')
+    .option('-c, --count <n>', 'number of copies (default: 1)', parseNumber)
+    .option('-n, --name <name>', 'name of the copy')
+    .option('-m, --metadata <key=value>', 'metadata; may be repeated', collectValues);
   addExamples(command, {
     examples: [
-      ['torpor fork web', 'a copy that goes its own way'],
-      ['torpor fork web --count 8', 'eight of them'],
+      ['torpor fork web', 'one independent copy'],
+      ['torpor fork web --count 8', 'eight copies'],
     ],
     seeAlso: ['snapshot', 'create'],
   });

@@ -5,11 +5,11 @@ import { anySandboxOf } from '../sandbox-argument.ts';
 import { sandboxDetails } from '../sandbox-text.ts';
 
 export const define: Define = (command, handler) => {
-  command.argument('[sandbox]', 'its id or name');
+  command.argument('[sandbox]', 'sandbox id or name');
   addExamples(command, {
     examples: [
-      ['torpor get web', 'state, and how it is known'],
-      ['torpor get web --json | jq -r .state', 'one field, for a script'],
+      ['torpor get web', 'state and settings of web'],
+      ['torpor get web --json | jq -r .state', 'one field, in a script'],
     ],
     seeAlso: ['ls', 'events', 'checkpoints'],
   });

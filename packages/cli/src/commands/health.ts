@@ -7,11 +7,11 @@ import { sandboxOf } from '../sandbox-argument.ts';
 import { stateText } from '../sandbox-text.ts';
 
 export const define: Define = (command, handler) => {
-  command.argument('[sandbox]', 'its id or name');
+  command.argument('[sandbox]', 'sandbox id or name');
   addExamples(command, {
     examples: [
-      ['torpor health web', 'whether its agent answers; never wakes it'],
-      ['torpor health web --json | jq -r .agent', 'answers, silent or not_running'],
+      ['torpor health web', 'check the agent; never wakes the sandbox'],
+      ['torpor health web --json | jq -r .agent', 'prints answers, silent or not_running'],
     ],
     seeAlso: ['get', 'drives'],
   });
@@ -23,7 +23,7 @@ export const define: Define = (command, handler) => {
       const agent = {
         answers: colors.green('answers'),
         silent: colors.red('silent'),
-        not_running: 'does not run',
+        not_running: 'not running',
       };
       cli.answer(health, () =>
         fieldLines(

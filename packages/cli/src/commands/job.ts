@@ -13,8 +13,8 @@ export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
-    .summary('services and background processes of a sandbox, newest first')
-    .argument('[sandbox]', 'its id or name')
+    .summary('list services and background processes of a sandbox, newest first')
+    .argument('[sandbox]', 'sandbox id or name')
     .option('--state <state>', 'running, suspended, completed or lost; several separated by commas')
     .action(
       handler<{ state?: string }>(async (cli, [sandbox], { state }) => {
@@ -43,7 +43,7 @@ export const define: Define = (command, handler) => {
   command
     .command('get')
     .alias('show')
-    .summary('everything about one')
+    .summary('show one job')
     .argument('<job>', 'its id')
     .action(
       handler(async (cli, [id]) => {
@@ -54,9 +54,9 @@ export const define: Define = (command, handler) => {
   command
     .command('end')
     .alias('rm')
-    .summary('end one: SIGTERM, and SIGKILL after the grace')
+    .summary('end a job: SIGTERM, then SIGKILL after the grace period')
     .argument('<job>', 'its id')
-    .option('--grace <span>', 'how long it has to end by itself, as 10s; 0 kills it at once', parseSpan)
+    .option('--grace <span>', 'grace period, as 10s; 0 kills it at once', parseSpan)
     .action(
       handler<{ grace?: number }>(async (cli, [id], { grace }) => {
         const { jobs } = await cli.torpor();
@@ -67,9 +67,9 @@ export const define: Define = (command, handler) => {
     );
   command
     .command('logs')
-    .summary('what one has said; its sandbox must run')
+    .summary('show the output of a job; its sandbox must run')
     .argument('<job>', 'its id')
-    .option('-f, --follow', 'go on with what it says next; with --json one piece per line')
+    .option('-f, --follow', 'also print new output; with --json one event per line')
     .action(
       handler<{ follow?: boolean }>(async (cli, [id], { follow }) => {
         const job = await trackedJob(cli, id as JobId);
@@ -79,8 +79,8 @@ export const define: Define = (command, handler) => {
     );
   addExamples(command, {
     examples: [
-      ['torpor job ls web', 'what runs in web, or ran'],
-      ['torpor job end job_… --grace 30s', 'let it finish its work first'],
+      ['torpor job ls web', 'running and ended jobs of web'],
+      ['torpor job end job_… --grace 30s', 'give it 30 seconds to finish'],
     ],
     seeAlso: ['ps', 'logs', 'exec'],
   });

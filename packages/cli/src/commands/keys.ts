@@ -18,13 +18,13 @@ interface CreateOptions extends OrgOption {
   readonly expires?: number;
 }
 
-const ofOrg = () => new Option('--org <org>', 'of another organisation, with an operator key');
+const ofOrg = () => new Option('--org <org>', 'another organisation, with an operator key');
 
 export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
-    .summary('list keys, also those that are over')
+    .summary('list keys, including revoked and expired ones')
     .addOption(ofOrg())
     .action(
       handler<OrgOption>(async (cli, _, { org }) => {
@@ -40,37 +40,37 @@ export const define: Define = (command, handler) => {
           statusOf(key, now),
         ]);
         cli.answer({ items, nextCursor: null }, () =>
-          columns(['ID', 'NAME', 'WHOSE', 'MADE', 'STATUS'], rows, cli.io.colors),
+          columns(['ID', 'NAME', 'OWNER', 'CREATED', 'STATUS'], rows, cli.io.colors),
         );
       }),
     );
   command
     .command('create')
-    .summary('make a key; it is shown this once')
-    .argument('<name>', 'what it is for')
-    .option('--subject <user>', 'the user whose key it is (default: a service key)')
+    .summary('create a key; it is shown only once')
+    .argument('<name>', 'name of the key')
+    .option('--subject <user>', 'user of the key (default: a service key)')
     .addOption(ofOrg())
-    .option('--operator', 'let it manage organisations too')
-    .option('--expires <span>', 'until when it opens anything, as 2h or 90d', parseSpan)
+    .option('--operator', 'operator key: it may also manage organisations')
+    .option('--expires <span>', 'how long it is valid, as 2h or 90d', parseSpan)
     .action(
       handler<CreateOptions>(async (cli, [name = ''], { org, subject, operator, expires }) => {
         const wanted = withoutUndefined({ subject, operator, expiresInSeconds: expires });
         const request = { name, ...wanted } as CreateKeyRequest;
         const made = await (await cli.torpor()).keys.create(request, { orgId: org, signal: cli.signal });
         cli.answer(made, () => made.key);
-        cli.note(`This is ${made.id}. It is kept nowhere: write it down now.`);
+        cli.note(`This is ${made.id}. The key is not stored. Save it now.`);
       }),
     );
   command
     .command('revoke')
     .alias('rm')
-    .summary('make a key open nothing any more')
-    .argument('<key>', 'its id, key_…')
+    .summary('revoke a key')
+    .argument('<key>', 'key id, key_…')
     .addOption(ofOrg())
     .option('-y, --yes', 'do not ask')
     .action(
       handler<OrgOption & { yes?: boolean }>(async (cli, [id = ''], { org, yes }) => {
-        if (!yes) await confirm(cli, `Revoke ${id}? Whoever uses it is locked out at once.`);
+        if (!yes) await confirm(cli, `Revoke ${id}? Its clients lose access at once.`);
         const key = await (await cli.torpor()).keys.revoke(id, { orgId: org, signal: cli.signal });
         cli.answer(key, () => `${id} is revoked`);
       }),

@@ -6,11 +6,11 @@ import { confirm } from '../confirm.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, handler) => {
-  command.argument('[sandboxes...]', 'their ids or names').option('-y, --yes', 'do not ask');
+  command.argument('[sandboxes...]', 'sandbox ids or names').option('-y, --yes', 'do not ask');
   addExamples(command, {
     examples: [
-      ['torpor kill web', 'end it; named checkpoints stay'],
-      ['torpor kill $(torpor ls -q)', 'end them all'],
+      ['torpor kill web', 'kill it; named checkpoints stay'],
+      ['torpor kill $(torpor ls -q)', 'kill all sandboxes'],
     ],
     seeAlso: ['pause', 'ls'],
   });
@@ -19,12 +19,11 @@ export const define: Define = (command, handler) => {
       const wanted = given.length > 0 ? given : [undefined];
       const ids = [...new Set(await Promise.all(wanted.map((one) => sandboxOf(cli, one))))];
       const what = ids.length === 1 ? ids[0] : `${ids.length} sandboxes`;
-      if (!yes)
-        await confirm(cli, `Kill ${what}? Nothing but named checkpoints is left of a killed sandbox.`);
+      if (!yes) await confirm(cli, `Kill ${what}? Only named checkpoints will remain.`);
       const { sandboxes } = await cli.torpor();
       const killed: SandboxView[] = [];
       for (const id of ids) {
-        killed.push(await cli.withSpinner(`Ending ${id}…`, sandboxes.kill(id, { signal: cli.signal })));
+        killed.push(await cli.withSpinner(`Killing ${id}…`, sandboxes.kill(id, { signal: cli.signal })));
         if (!cli.json) cli.line(`${id} is killed`);
       }
       if (cli.json) cli.answer(killed.length === 1 ? killed[0] : { items: killed }, () => '');

@@ -8,13 +8,13 @@ import { writeOutput } from '../write-output.ts';
 
 export const define: Define = (command, handler) => {
   command
-    .argument('<sandbox>', 'its id or name')
-    .argument('[process]', 'a service by name, a background process by id, or a pid (default: the only one)')
-    .option('-f, --follow', 'go on with what it says next; with --json one piece per line');
+    .argument('<sandbox>', 'sandbox id or name')
+    .argument('[process]', 'service name, job id, or pid (default: the only process)')
+    .option('-f, --follow', 'also print new output; with --json one event per line');
   addExamples(command, {
     examples: [
-      ['torpor logs web', 'what its service has said'],
-      ['torpor logs web app -f', 'and goes on saying'],
+      ['torpor logs web', 'output of its only service'],
+      ['torpor logs web app -f', 'follow the output of app'],
     ],
     seeAlso: ['ps', 'job', 'exec', 'events'],
   });
@@ -35,9 +35,9 @@ async function onlyProcess(cli: Cli, id: SandboxId): Promise<string> {
   if (only !== undefined && more.length === 0) return only;
   throw new CliError(
     'INVALID_ARGUMENT',
-    names.length === 0 ? 'Nothing runs there that has a log.' : 'Say which.',
+    names.length === 0 ? 'The sandbox has no service or background process.' : 'The process is missing.',
     {
-      hint: names.length === 0 ? 'See `torpor ps`.' : `One of: ${names.join(', ')}`,
+      hint: names.length === 0 ? 'See `torpor ps`.' : `Name one of: ${names.join(', ')}`,
     },
   );
 }

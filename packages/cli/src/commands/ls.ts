@@ -14,20 +14,22 @@ interface LsOptions {
   quiet?: boolean;
 }
 
-/** What is lost is news until somebody has seen it; what was killed is not. */
+/** Lost sandboxes are listed too, because the user may not know of the loss. */
 const DEFAULT_STATES: readonly SandboxState[] = [...LIVE_STATES, 'lost'];
 
 export const define: Define = (command, handler) => {
   command
-    .addOption(new Option('-s, --state <states...>', 'only those in these states').choices(SANDBOX_STATES))
-    .option('-m, --metadata <key=value>', 'only those with this metadata; may be repeated', collectValues)
-    .option('-a, --all', 'also those that are over')
-    .option('-q, --quiet', 'only ids');
+    .addOption(
+      new Option('-s, --state <states...>', 'only sandboxes in these states').choices(SANDBOX_STATES),
+    )
+    .option('-m, --metadata <key=value>', 'only sandboxes with this metadata; may be repeated', collectValues)
+    .option('-a, --all', 'include ended sandboxes')
+    .option('-q, --quiet', 'print only ids');
   addExamples(command, {
     examples: [
-      ['torpor ls', 'all that is alive'],
-      ['torpor ls --state paused', 'what sleeps'],
-      ['torpor kill $(torpor ls -q -m app=test)', 'end all of one kind'],
+      ['torpor ls', 'all sandboxes that have not ended'],
+      ['torpor ls --state paused', 'paused sandboxes'],
+      ['torpor kill $(torpor ls -q -m app=test)', 'kill all sandboxes with this metadata'],
     ],
     seeAlso: ['get', 'create', 'events'],
   });
@@ -47,7 +49,7 @@ export const define: Define = (command, handler) => {
         if (quiet) return items.map(({ id }) => id).join('\n');
         return items.length === 0 ? '' : sandboxColumns(items, cli.io.now(), cli.io.colors);
       });
-      if (items.length === 0) cli.note('No sandboxes. Make one with `torpor create`.');
+      if (items.length === 0) cli.note('No sandboxes. Create one with `torpor create`.');
     }),
   );
 };

@@ -13,18 +13,18 @@ interface Options {
 
 export const define: Define = (command, handler) => {
   command
-    .argument('<sandbox>', 'its id or name')
-    .addOption(new Option('--mode <mode>', 'without rules').choices(['internet', 'none']))
+    .argument('<sandbox>', 'sandbox id or name')
+    .addOption(new Option('--mode <mode>', 'what is allowed without a rule').choices(['internet', 'none']))
     .option(
       '--allow <rules...>',
-      'names ("*." in front for all below), addresses, networks; each with ":port" or not',
+      'names ("*.example.com" for subdomains), addresses or networks; each with an optional ":port"',
     )
-    .option('--deny <rules...>', 'the same; they win');
+    .option('--deny <rules...>', 'same form; a denial wins');
   addExamples(command, {
     examples: [
-      ['torpor network web', 'what it may reach'],
-      ['torpor network web --mode none --allow registry.npmjs.org', 'that, and nothing else'],
-      ['torpor network web --mode internet', 'everything but the host, private networks and other sandboxes'],
+      ['torpor network web', 'show the rules'],
+      ['torpor network web --mode none --allow registry.npmjs.org', 'allow only this name'],
+      ['torpor network web --mode internet', 'allow all but the host, private networks and other sandboxes'],
     ],
     seeAlso: ['create', 'events'],
   });

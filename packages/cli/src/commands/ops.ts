@@ -10,12 +10,12 @@ import { anySandboxOf } from '../sandbox-argument.ts';
 export const define: Define = (command, handler) => {
   command.argument(
     '[sandbox-or-operation]',
-    'a sandbox, by id or name, or the id of one operation (default: all)',
+    'sandbox id or name, or the id of one operation (default: all operations)',
   );
   addExamples(command, {
     examples: [
-      ['torpor ops web', 'what was asked of it'],
-      ['torpor ops op_…', 'how far one came'],
+      ['torpor ops web', 'operations of web'],
+      ['torpor ops op_…', 'one operation'],
     ],
     seeAlso: ['events', 'get'],
   });
@@ -52,7 +52,7 @@ export const define: Define = (command, handler) => {
 };
 
 function outcomeText({ outcome, phase }: OperationView, colors: Colors): string {
-  if (outcome === null) return colors.yellow(phase ?? 'under way');
+  if (outcome === null) return colors.yellow(phase ?? 'in progress');
   return outcome === 'succeeded'
     ? colors.green(outcome)
     : outcome === 'failed'

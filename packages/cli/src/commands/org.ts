@@ -13,7 +13,7 @@ import { confirm } from '../confirm.ts';
 import { CliError } from '../failure.ts';
 import { parseRetention, relative, retentionText } from '../human-units.ts';
 
-const QUOTA_ARGUMENT = `${QUOTA_NAMES[0]}=10; none lifts it. Quotas: ${QUOTA_NAMES.join(', ')}`;
+const QUOTA_ARGUMENT = `${QUOTA_NAMES[0]}=10, or =none to remove it. Quotas: ${QUOTA_NAMES.join(', ')}`;
 
 export const define: Define = (command, handler) => {
   command
@@ -32,27 +32,27 @@ export const define: Define = (command, handler) => {
           limitsOf(quotas).join(' ') || 'unlimited',
         ]);
         cli.answer({ items, nextCursor: null }, () =>
-          columns(['ORGANISATION', 'MADE', 'QUOTAS'], rows, cli.io.colors),
+          columns(['ORGANISATION', 'CREATED', 'QUOTAS'], rows, cli.io.colors),
         );
       }),
     );
   command
     .command('create')
-    .summary('make an organisation')
+    .summary('create an organisation')
     .argument('<name>', 'lower-case letters, digits and -')
     .argument('[quota...]', QUOTA_ARGUMENT)
     .action(
       handler(async (cli, [name = '', ...quotas]) => {
         const request = { name, quotas: parseQuotas(quotas) };
         const made = await (await cli.torpor()).orgs.create(request, { signal: cli.signal });
-        cli.answer(made, () => `${made.id} is made`);
-        cli.note(`Its first key: torpor keys create <name> --org ${made.id}`);
+        cli.answer(made, () => `${made.id} is created`);
+        cli.note(`Create its first key: torpor keys create <name> --org ${made.id}`);
       }),
     );
   command
     .command('get')
     .alias('show')
-    .summary('quotas of an organisation, and what counts against them now')
+    .summary('show the quotas of an organisation and what is used')
     .argument('<org>', 'its name')
     .action(
       handler(async (cli, [id = '']) => {
@@ -62,7 +62,7 @@ export const define: Define = (command, handler) => {
     );
   command
     .command('set-quota')
-    .summary('set or lift quotas')
+    .summary('set or remove quotas')
     .argument('<org>', 'its name')
     .argument('<quota...>', QUOTA_ARGUMENT)
     .action(
@@ -74,9 +74,9 @@ export const define: Define = (command, handler) => {
     );
   command
     .command('set-retention')
-    .summary('set how long paused sandboxes are kept that do not say themselves')
+    .summary('set how long paused sandboxes are kept by default')
     .argument('<org>', 'its name')
-    .argument('<span>', 'as 12h, 30d; "never", or "default" for what the server is set to')
+    .argument('<span>', 'as 12h, 30d; "never", or "default" for the setting of the server')
     .action(
       handler(async (cli, [id = '', span = '']) => {
         const torpor = await cli.torpor();
@@ -87,7 +87,7 @@ export const define: Define = (command, handler) => {
   command
     .command('delete')
     .alias('rm')
-    .summary('delete an organisation that has nothing left')
+    .summary('delete an empty organisation')
     .argument('<org>', 'its name')
     .option('-y, --yes', 'do not ask')
     .action(
@@ -101,8 +101,8 @@ export const define: Define = (command, handler) => {
     examples: [
       ['torpor org create acme runningSandboxes=10 memoryMb=16384', 'with quotas'],
       ['torpor keys create first --org acme', 'its first key'],
-      ['torpor org set-quota acme sandboxes=50 memoryMb=none', 'change one, lift another'],
-      ['torpor org set-retention acme 30d', 'paused sandboxes are deleted after 30 days without use'],
+      ['torpor org set-quota acme sandboxes=50 memoryMb=none', 'change one quota, remove another'],
+      ['torpor org set-retention acme 30d', 'delete paused sandboxes after 30 days without use'],
     ],
     seeAlso: ['keys', 'usage'],
   });
@@ -113,7 +113,9 @@ function parseQuotas(words: readonly string[]): QuotaChange {
   const pairs = words.map((word) => {
     const [, name = '', value = ''] = /^([A-Za-z]+)=(\d{1,12}|none)$/.exec(word) ?? [];
     if (!isQuota(name)) {
-      throw new CliError('INVALID_ARGUMENT', `"${word}" sets no quota.`, { hint: `As ${QUOTA_ARGUMENT}.` });
+      throw new CliError('INVALID_ARGUMENT', `"${word}" is not a quota.`, {
+        hint: `Write ${QUOTA_ARGUMENT}.`,
+      });
     }
     return [name, value === 'none' ? null : Number(value)];
   });

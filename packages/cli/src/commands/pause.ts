@@ -8,13 +8,16 @@ import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, handler) => {
   command
-    .argument('[sandbox]', 'its id or name')
+    .argument('[sandbox]', 'sandbox id or name')
     .addOption(
-      new Option('--mode <mode>', 'what to keep (default: all the runtime can)').choices(['memory', 'files']),
+      new Option('--mode <mode>', 'what to keep (default: all that the runtime can keep)').choices([
+        'memory',
+        'files',
+      ]),
     );
   addExamples(command, {
     examples: [
-      ['torpor pause web', 'seal a checkpoint and free the machine'],
+      ['torpor pause web', 'seal a checkpoint and free memory and CPU'],
       ['torpor sleep web', 'the same'],
     ],
     seeAlso: ['resume', 'snapshot', 'checkpoints'],
@@ -25,13 +28,13 @@ export const define: Define = (command, handler) => {
       const { sandboxes } = await cli.torpor();
       const request = mode === undefined ? {} : { mode };
       const reply = await cli.withSpinner(
-        `Putting ${id} to sleep…`,
+        `Pausing ${id}…`,
         sandboxes.pause(id, request, { signal: cli.signal }),
       );
       cli.answer(reply, () => {
         const { parts, bytes: size, id: checkpointId } = reply.checkpoint;
         const kept = [parts.memory && 'memory', parts.files && 'files'].filter(Boolean).join(' and ');
-        return `${id} sleeps: ${kept} in ${checkpointId}${size === null ? '' : `, ${bytes(size)}`}`;
+        return `${id} is paused: ${kept} in ${checkpointId}${size === null ? '' : `, ${bytes(size)}`}`;
       });
     }),
   );

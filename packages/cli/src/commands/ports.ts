@@ -6,12 +6,12 @@ import { parseNumber } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, handler) => {
-  command.argument('[sandbox]', 'its id or name');
-  command.option('--link <port>', 'a link that lets one browser see a private port', parseNumber);
+  command.argument('[sandbox]', 'sandbox id or name');
+  command.option('--link <port>', 'print a link that lets one browser open a private port', parseNumber);
   addExamples(command, {
     examples: [
-      ['torpor ports web', 'what listens, and where to find it'],
-      ['torpor ports web --link 3000', 'for somebody who has no key'],
+      ['torpor ports web', 'ports and their addresses'],
+      ['torpor ports web --link 3000', 'link for a browser without a key'],
     ],
     seeAlso: ['ps', 'get'],
   });

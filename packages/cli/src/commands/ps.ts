@@ -9,8 +9,8 @@ export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
-    .summary('services, background processes and commands of a sandbox')
-    .argument('[sandbox]', 'its id or name')
+    .summary('list services, background processes and commands of a sandbox')
+    .argument('[sandbox]', 'sandbox id or name')
     .action(
       handler(async (cli, [sandbox]) => {
         const id = await anySandboxOf(cli, sandbox);
@@ -27,11 +27,11 @@ export const define: Define = (command, handler) => {
         cli.answer({ items, nextCursor: null }, () =>
           rows.length === 0 ? '' : columns(titles, rows, cli.io.colors),
         );
-        if (items.length === 0) cli.note('Nothing runs that was started from here.');
+        if (items.length === 0) cli.note('No services, background processes or commands.');
       }),
     );
   addExamples(command, {
-    examples: [['torpor ps web', 'services, background processes, and how they fared']],
+    examples: [['torpor ps web', 'processes and their status']],
     seeAlso: ['job', 'logs', 'exec', 'ports'],
   });
 };

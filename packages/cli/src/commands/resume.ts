@@ -16,11 +16,11 @@ interface ResumeOptions {
 
 export const define: Define = (command, handler) => {
   command
-    .argument('[sandbox]', 'its id or name')
+    .argument('[sandbox]', 'sandbox id or name')
     .option('--timeout <span>', 'how long it may run from now, as 90s, 5m, 2h', parseSpan)
-    .option('--from <checkpoint>', 'another checkpoint than its newest')
+    .option('--from <checkpoint>', 'checkpoint to use instead of the newest')
     .addOption(
-      new Option('--fallback <sources...>', 'where to turn if the checkpoint cannot be used').choices([
+      new Option('--fallback <sources...>', 'fallbacks when the checkpoint cannot be used').choices([
         'files',
         'previous',
         'template',
@@ -28,8 +28,8 @@ export const define: Define = (command, handler) => {
     );
   addExamples(command, {
     examples: [
-      ['torpor resume web', 'go on where it was'],
-      ['torpor resume web --fallback files previous', 'rather with losses than not at all'],
+      ['torpor resume web', 'continue where it was paused'],
+      ['torpor resume web --fallback files previous', 'accept losses if necessary'],
     ],
     seeAlso: ['pause', 'rollback', 'checkpoints'],
   });
@@ -39,7 +39,7 @@ export const define: Define = (command, handler) => {
       const { sandboxes } = await cli.torpor();
       const request = withoutUndefined({ timeoutSeconds: timeout, from, fallback }) as ResumeRequest;
       const reply = await cli.withSpinner(
-        `Waking ${id}…`,
+        `Resuming ${id}…`,
         sandboxes.resume(id, request, { signal: cli.signal }),
       );
       cli.answer(reply, () => startedText(cli, reply));
@@ -47,7 +47,7 @@ export const define: Define = (command, handler) => {
   );
 };
 
-/** What it came back from, and what it came back without. */
+/** What the sandbox was started from, and what was lost. */
 export function startedText(cli: Cli, { sandbox, source, lost, skipped = [] }: ResumeReply): string {
   const from = source.checkpointId === null ? source.kind : `${source.kind} in ${source.checkpointId}`;
   const without = lost.length > 0 ? cli.io.colors.yellow(`; lost: ${lost.join(', ')}`) : '';

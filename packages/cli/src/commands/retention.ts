@@ -6,12 +6,12 @@ import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, handler) => {
   command
-    .argument('<sandbox>', 'its id or name')
-    .argument('<span>', 'as 12h, 30d; "never", or "default" for what its organisation says');
+    .argument('<sandbox>', 'sandbox id or name')
+    .argument('<span>', 'as 12h, 30d; "never", or "default" for the setting of its organisation');
   addExamples(command, {
     examples: [
-      ['torpor retention web 30d', 'deleted after 30 days of being paused, announced a day before'],
-      ['torpor retention web never', 'kept for good'],
+      ['torpor retention web 30d', 'delete it after 30 days paused, announced a day before'],
+      ['torpor retention web never', 'keep it forever'],
     ],
     seeAlso: ['get', 'create', 'org'],
   });

@@ -7,13 +7,11 @@ import { sandboxOf } from '../sandbox-argument.ts';
 import { startedText } from './resume.ts';
 
 export const define: Define = (command, handler) => {
-  command
-    .argument('<sandbox>', 'its id or name')
-    .argument('<checkpoint>', 'one of its checkpoints, by id or name');
+  command.argument('<sandbox>', 'sandbox id or name').argument('<checkpoint>', 'checkpoint id or name');
   addExamples(command, {
     examples: [
-      ['torpor rollback web good', 'back in place, to the checkpoint called "good"'],
-      ['torpor rollback web ckpt_…', 'to any other; where it was is sealed first'],
+      ['torpor rollback web good', 'to the checkpoint called "good"'],
+      ['torpor rollback web ckpt_…', 'the current state is sealed first'],
     ],
     seeAlso: ['checkpoints', 'snapshot', 'resume'],
   });
@@ -24,7 +22,7 @@ export const define: Define = (command, handler) => {
       const work = sandboxes.rollback(id, await checkpointOf(cli, id, String(checkpoint)), {
         signal: cli.signal,
       });
-      const reply = await cli.withSpinner(`Bringing ${id} back…`, work);
+      const reply = await cli.withSpinner(`Rolling back ${id}…`, work);
       cli.answer(reply, () => startedText(cli, reply));
     }),
   );
@@ -42,6 +40,6 @@ async function checkpointOf(cli: Cli, sandbox: SandboxId, given: string): Promis
     cursor = page.nextCursor ?? undefined;
   } while (cursor !== undefined);
   throw new CliError('NOT_FOUND', `${sandbox} has no checkpoint called "${given}".`, {
-    hint: 'See `torpor checkpoints`.',
+    hint: '`torpor checkpoints` lists them.',
   });
 }

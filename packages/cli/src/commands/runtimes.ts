@@ -3,12 +3,12 @@ import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 
-/** What survives a pause, in words. */
+/** What survives a pause. */
 export const KEPT = { memory: 'memory+files', files: 'files', none: 'nothing' } as const;
 
 export const define: Define = (command, handler) => {
   addExamples(command, {
-    examples: [['torpor runtimes', 'what survives a pause, and what else each can do']],
+    examples: [['torpor runtimes', 'what survives a pause, and other capabilities']],
     seeAlso: ['doctor', 'create'],
   });
   command.action(

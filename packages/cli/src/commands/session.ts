@@ -18,23 +18,23 @@ interface SendOptions {
   template?: string;
 }
 
-const SESSION_ARGUMENT = 'its key or id, ses_…';
+const SESSION_ARGUMENT = 'session key or id, ses_…';
 
 export const define: Define = (command, handler) => {
   command
     .command('ls', { isDefault: true })
     .alias('list')
     .summary('list sessions')
-    .option('-a, --all', 'also those that are ended')
+    .option('-a, --all', 'include ended sessions')
     .action(handler<{ all?: boolean }>((cli, _, { all }) => list(cli, all ?? false)));
   command
     .command('send')
-    .summary('say something and wait for the answer')
+    .summary('send a turn and wait for the answer')
     .argument('<session>', SESSION_ARGUMENT)
-    .argument('<words...>', 'what to say')
-    .option('--command <command>', 'the program, for a session that is not there yet')
-    .option('--service', 'it stays between turns (default: run for each turn)')
-    .option('--template <name>', 'what its sandbox is made from')
+    .argument('<words...>', 'input of the turn')
+    .option('--command <command>', 'program of a new session')
+    .option('--service', 'the program keeps running between turns (default: one run per turn)')
+    .option('--template <name>', 'template of its sandbox')
     .action(
       handler<SendOptions>((cli, [name = '', ...words], options) =>
         send(cli, name, words.join(' '), options),
@@ -42,25 +42,25 @@ export const define: Define = (command, handler) => {
     );
   command
     .command('log')
-    .summary('what was said and answered')
+    .summary('show turns and answers')
     .argument('<session>', SESSION_ARGUMENT)
     .action(handler(async (cli, [name = '']) => log(cli, await sessionOf(cli, name))));
   command
     .command('wakes')
-    .summary('what became of its sandboxes, and what was lost')
+    .summary('show the wakes of its sandboxes, and what was lost')
     .argument('<session>', SESSION_ARGUMENT)
     .action(handler(async (cli, [name = '']) => wakes(cli, await sessionOf(cli, name))));
   command
     .command('rebind')
-    .summary('give it a new sandbox, or one that you name')
+    .summary('bind it to a new sandbox, or to the one you name')
     .argument('<session>', SESSION_ARGUMENT)
-    .argument('[sandbox]', 'its id or name (default: a new one from its last files)')
+    .argument('[sandbox]', 'sandbox id or name (default: a new one from its last files)')
     .action(handler((cli, [name = '', sandbox]) => rebind(cli, name, sandbox)));
   command
     .command('move')
-    .summary('give it a new sandbox on another runtime; files stay behind')
+    .summary('move it to a new sandbox on another runtime, without its files')
     .argument('<session>', SESSION_ARGUMENT)
-    .requiredOption('--runtime <name>', 'where its sandboxes are made from now on')
+    .requiredOption('--runtime <name>', 'runtime of its new sandboxes')
     .action(
       handler<{ runtime: string }>(async (cli, [name = ''], { runtime }) => {
         const moving = (await sessionOf(cli, name)).rebind({ runtime }, { signal: cli.signal });
@@ -71,23 +71,23 @@ export const define: Define = (command, handler) => {
   command
     .command('end')
     .alias('rm')
-    .summary('end it, and its sandbox')
+    .summary('end a session and kill its sandbox')
     .argument('<session>', SESSION_ARGUMENT)
     .option('-y, --yes', 'do not ask')
     .action(
       handler<{ yes?: boolean }>(async (cli, [name = ''], { yes }) => {
         const session = await sessionOf(cli, name);
-        if (!yes) await confirm(cli, `End session ${name}? Its sandbox goes with it.`);
+        if (!yes) await confirm(cli, `End session ${name}? Its sandbox will be killed.`);
         const ended = await session.end({ signal: cli.signal });
         cli.answer(ended, () => `${name} is ended`);
       }),
     );
   addExamples(command, {
     examples: [
-      ["torpor session send chat-1 --command 'my-agent' hello", 'opens it the first time'],
+      ["torpor session send chat-1 --command 'my-agent' hello", 'opens the session the first time'],
       ['torpor session send chat-1 and now\\?', 'wakes its sandbox, or replaces a dead one'],
-      ['torpor session log chat-1', 'everything so far'],
-      ['torpor session wakes chat-1', 'every sandbox it had, and what was lost'],
+      ['torpor session log chat-1', 'all turns so far'],
+      ['torpor session wakes chat-1', 'all wakes, and what was lost'],
     ],
     seeAlso: ['create', 'exec', 'events'],
   });
@@ -106,7 +106,7 @@ async function list(cli: Cli, ended: boolean): Promise<void> {
     relative(one.createdAt, now),
   ]);
   cli.answer({ items, nextCursor: null }, () =>
-    columns(['ID', 'KEY', 'SANDBOX', 'STATUS', 'MADE'], rows, cli.io.colors),
+    columns(['ID', 'KEY', 'SANDBOX', 'STATUS', 'CREATED'], rows, cli.io.colors),
   );
 }
 
@@ -129,7 +129,7 @@ async function sessionOf(cli: Cli, name: string): Promise<Session> {
   const session = await find(cli, name);
   if (session !== undefined) return session;
   throw new CliError('NOT_FOUND', `There is no session ${name}.`, {
-    hint: 'torpor session ls lists them; torpor session send … --command opens one.',
+    hint: '`torpor session ls` lists them. `torpor session send … --command` opens one.',
   });
 }
 
@@ -137,14 +137,14 @@ async function send(cli: Cli, name: string, input: string, options: SendOptions)
   const session = (await find(cli, name)) ?? (await open(cli, name, options));
   const { signal } = cli;
   const { id } = await session.post(input, { signal });
-  let told = '';
+  let shown = '';
   for await (const event of session.follow(id, { signal })) {
     if (cli.json) continue;
     if (event.type === 'stdout') cli.io.stdout.write(event.data);
     if (event.type === 'stderr') cli.io.stderr.write(event.data);
-    if (event.type !== 'turn' || event.turn.error === null || event.turn.error.message === told) continue;
-    told = event.turn.error.message;
-    cli.note(event.turn.endedAt === null ? `It is kept and waits: ${told}` : told);
+    if (event.type !== 'turn' || event.turn.error === null || event.turn.error.message === shown) continue;
+    shown = event.turn.error.message;
+    cli.note(event.turn.endedAt === null ? `The turn is stored and waits: ${shown}` : shown);
   }
   const turn = await session.turn(id, { signal });
   if (cli.json) cli.answer(turn, () => '');
@@ -155,7 +155,7 @@ async function open(cli: Cli, key: string, options: SendOptions): Promise<Sessio
   const { command, service, template } = options;
   if (command === undefined) {
     throw new CliError('NOT_FOUND', `There is no session ${key}.`, {
-      hint: 'Give its program to open one: --command.',
+      hint: 'Add --command to open one.',
     });
   }
   const program = { command, mode: service ? 'service' : 'turn' } as const;

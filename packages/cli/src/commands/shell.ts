@@ -1,4 +1,4 @@
-/** `torpor shell`: a real terminal in a sandbox. */
+/** `torpor shell`: a terminal in a sandbox. */
 import type { ProcessSocket, TerminalOptions } from '@torpor/sdk';
 import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
@@ -11,13 +11,13 @@ import { write } from '../write-output.ts';
 
 export const define: Define = (command, handler) => {
   command
-    .argument('[sandbox]', 'its id or name')
-    .argument('[command...]', 'what to run in the terminal (default: a login shell)')
-    .option('-w, --cwd <dir>', "where (default: the sandbox's home)")
-    .option('-u, --user <user>', 'as whom');
+    .argument('[sandbox]', 'sandbox id or name')
+    .argument('[command...]', 'command for the terminal (default: a login shell)')
+    .option('-w, --cwd <dir>', 'working directory (default: the home directory)')
+    .option('-u, --user <user>', 'user to run as');
   addExamples(command, {
     examples: [
-      ['torpor shell web', 'look around; `exit` leaves, with its exit code'],
+      ['torpor shell web', 'open a login shell'],
       ['torpor shell web htop', 'one program in a terminal'],
     ],
     seeAlso: ['exec', 'files'],
@@ -26,8 +26,8 @@ export const define: Define = (command, handler) => {
     handler<{ cwd?: string; user?: string }>(async (cli, [sandbox, ...words], { cwd, user }) => {
       const { io } = cli;
       if (!io.stdin.isTTY || !io.stdout.isTTY) {
-        throw new CliError('INVALID_ARGUMENT', 'A shell needs a terminal.', {
-          hint: 'Without one, run a command: `torpor exec <sandbox> <command>`.',
+        throw new CliError('INVALID_ARGUMENT', 'This command needs a terminal.', {
+          hint: 'Without a terminal, use `torpor exec <sandbox> <command>`.',
         });
       }
       const id = await sandboxOf(cli, sandbox);
@@ -43,12 +43,12 @@ export const define: Define = (command, handler) => {
   );
 };
 
-/** A terminal that does not know its size says nought. */
+/** A terminal without a known size reports zero. */
 function sizeOf({ stdout: { columns, rows } }: Io): { readonly cols?: number; readonly rows?: number } {
   return columns > 0 && rows > 0 ? { cols: columns, rows } : {};
 }
 
-/** From here until it ends every key is the sandbox's, Ctrl-C too. */
+/** Forwards every key to the sandbox, including Ctrl-C. */
 async function runTerminal(io: Io, socket: ProcessSocket): Promise<number> {
   const { stdin, stdout } = io;
   const onInput = (bytes: Buffer) => void socket.write(bytes);

@@ -9,13 +9,13 @@ import { withoutUndefined } from '../without-undefined.ts';
 
 export const define: Define = (command, handler) => {
   command
-    .argument('[sandbox]', 'its id or name')
-    .option('-n, --name <name>', 'a name: what has one is kept until it is deleted')
-    .option('--expires <span>', 'delete it after this, as 2h or 7d', parseSpan);
+    .argument('[sandbox]', 'sandbox id or name')
+    .option('-n, --name <name>', 'name; a named checkpoint is kept until it is deleted')
+    .option('--expires <span>', 'delete it after this time, as 2h or 7d', parseSpan);
   addExamples(command, {
     examples: [
-      ['torpor snapshot web --name before-upgrade', 'something to come back to'],
-      ['torpor create --from $(torpor snapshot web)', 'or to start others from'],
+      ['torpor snapshot web --name before-upgrade', 'a checkpoint to return to'],
+      ['torpor create --from $(torpor snapshot web)', 'create a sandbox from it'],
     ],
     seeAlso: ['rollback', 'checkpoints', 'fork'],
   });

@@ -28,22 +28,25 @@ export const define: Define = (command, handler) => {
     .action(handler((cli) => list(cli)));
   command
     .command('create')
-    .summary('make one from a checkpoint, a directory or an archive')
-    .argument('<name>', 'what to call it')
-    .requiredOption('--from <source>', 'a checkpoint, ckpt_…; or a directory or a tar of a root, here')
-    .option('--start <command>', 'a command that runs in every sandbox made from it')
-    .option('--port <port>', 'where it listens: ready when it does', parseNumber)
-    .option('--ready-path <path>', 'ready only when this answers below 500')
-    .option('--ready-timeout <span>', 'how long that may take (default: 45s)', parseSpan)
-    .option('-e, --env <key=value>', 'a variable of its environment; may be repeated', collectValues)
-    .option('--description <text>', 'what people should know of it')
-    .option('--runtime <name>', "what runs it (default: the server's)")
+    .summary('create a template from a checkpoint, a directory or an archive')
+    .argument('<name>', 'name of the template')
+    .requiredOption(
+      '--from <source>',
+      'checkpoint id, ckpt_…; or a local directory or tar file with a root filesystem',
+    )
+    .option('--start <command>', 'command that runs in every sandbox of this template')
+    .option('--port <port>', 'port of the command; the template is ready when it listens', parseNumber)
+    .option('--ready-path <path>', 'path that must answer with a status below 500')
+    .option('--ready-timeout <span>', 'how long the start may take (default: 45s)', parseSpan)
+    .option('-e, --env <key=value>', 'environment variable; may be repeated', collectValues)
+    .option('--description <text>', 'description of the template')
+    .option('--runtime <name>', "runtime (default: the server's)")
     .action(handler<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)));
   command
     .command('rm')
     .alias('delete')
-    .summary('delete one; sandboxes made from it go on')
-    .argument('<name>', 'its name')
+    .summary('delete a template; its sandboxes do not change')
+    .argument('<name>', 'name of the template')
     .action(
       handler(async (cli, [name = '']) => {
         await (await cli.torpor()).templates.delete(name, { signal: cli.signal });
@@ -52,9 +55,12 @@ export const define: Define = (command, handler) => {
     );
   addExamples(command, {
     examples: [
-      ['torpor template create seeded --from $(torpor snapshot web)', 'others start where web is'],
-      ["torpor template create app --from ./rootfs --start 'npm start' --port 3000", 'a root of your own'],
-      ['torpor create --template app', 'it runs already'],
+      ['torpor template create seeded --from $(torpor snapshot web)', 'from the current state of web'],
+      [
+        "torpor template create app --from ./rootfs --start 'npm start' --port 3000",
+        'from a local root filesystem',
+      ],
+      ['torpor create --template app', 'npm start already runs in it'],
     ],
     seeAlso: ['create', 'snapshot'],
   });
@@ -72,13 +78,13 @@ async function list(cli: Cli): Promise<void> {
     relative(one.createdAt, cli.io.now()),
   ]);
   cli.answer({ items, nextCursor: null }, () =>
-    columns(['NAME', 'RUNTIME', 'STATE', 'CHECKPOINT', 'MADE'], rows, cli.io.colors),
+    columns(['NAME', 'RUNTIME', 'STATE', 'CHECKPOINT', 'CREATED'], rows, cli.io.colors),
   );
 }
 
 function stateOf({ builtIn, state, phase, error }: TemplateView): string {
   if (state === 'failed') return `failed: ${error?.message}`;
-  return state === 'preparing' ? `preparing: ${phase ?? 'begun'}` : builtIn ? 'built in' : state;
+  return state === 'preparing' ? `preparing: ${phase ?? 'started'}` : builtIn ? 'built in' : state;
 }
 
 async function create(cli: Cli, name: string, options: CreateOptions): Promise<void> {
@@ -86,10 +92,10 @@ async function create(cli: Cli, name: string, options: CreateOptions): Promise<v
   const { from = '', runtime } = options;
   const { signal } = cli;
   const definition = definitionOf(options);
-  const words = `Making template ${name}…`;
+  const label = `Creating template ${name}…`;
   const isCheckpoint = /^ckpt_[a-z0-9]{20}$/.test(from);
   const template = await cli.withSpinner(
-    words,
+    label,
     isCheckpoint
       ? templates.create({ name, from: from as CheckpointId, ...definition }, { signal })
       : send(cli, from, (archive) => templates.create({ name, archive, runtime, ...definition }, { signal })),
@@ -125,11 +131,11 @@ function definitionOf({ description, env, ...options }: CreateOptions) {
 function serviceOf({ start, port, readyPath, readyTimeout }: CreateOptions): Service | undefined {
   if (start === undefined) {
     if (port === undefined && readyPath === undefined && readyTimeout === undefined) return undefined;
-    throw new CliError('INVALID_ARGUMENT', '--port and --ready-… say something about --start.');
+    throw new CliError('INVALID_ARGUMENT', '--port and --ready-… need --start.');
   }
   const ready = withoutUndefined({ path: readyPath, timeoutSeconds: readyTimeout });
   if (port === undefined && Object.keys(ready).length > 0) {
-    throw new CliError('INVALID_ARGUMENT', '--ready-… needs the --port to ask.');
+    throw new CliError('INVALID_ARGUMENT', '--ready-… needs --port.');
   }
   return {
     name: 'start',

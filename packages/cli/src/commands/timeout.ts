@@ -5,7 +5,9 @@ import { parseSpan, relative } from '../human-units.ts';
 import { sandboxOf } from '../sandbox-argument.ts';
 
 export const define: Define = (command, handler) => {
-  command.argument('<sandbox>', 'its id or name').argument('<span>', 'from now, as 90s, 5m, 2h; or "none"');
+  command
+    .argument('<sandbox>', 'sandbox id or name')
+    .argument('<span>', 'from now, as 90s, 5m, 2h; or "none"');
   addExamples(command, {
     examples: [
       ['torpor timeout web 2h', 'two hours from now, and after each resume'],
@@ -20,7 +22,7 @@ export const define: Define = (command, handler) => {
       const sandbox = await (await cli.torpor()).sandboxes.setTimeout(id, seconds, { signal: cli.signal });
       cli.answer(sandbox, () =>
         sandbox.endsAt === null
-          ? `${id} has no end set`
+          ? `${id} has no timeout`
           : `${id} ends ${relative(sandbox.endsAt, cli.io.now())}, then ${sandbox.onTimeout}`,
       );
     }),

@@ -16,12 +16,12 @@ const HOUR = 3_600;
 
 export const define: Define = (command, handler) => {
   command
-    .option('--org <org>', 'of another organisation, with an operator key')
+    .option('--org <org>', 'another organisation, with an operator key')
     .option(
       '--from <moment>',
-      'as 2026-01-31, ISO 8601 or milliseconds (default: the first of the month, UTC)',
+      'start, as 2026-01-31, ISO 8601 or milliseconds (default: first of the month, UTC)',
     )
-    .option('--to <moment>', 'the same (default: now)')
+    .option('--to <moment>', 'end, in the same form (default: now)')
     .action(
       handler<Options>(async (cli, _, { org, from, to }) => {
         const usage = await (await cli.torpor()).usage({ orgId: org, from, to, signal: cli.signal });
@@ -30,8 +30,8 @@ export const define: Define = (command, handler) => {
     );
   addExamples(command, {
     examples: [
-      ['torpor usage', 'this month so far'],
-      ['torpor usage --org acme --from 2026-01-01 --to 2026-02-01', 'a month of another organisation'],
+      ['torpor usage', 'usage of the current month'],
+      ['torpor usage --org acme --from 2026-01-01 --to 2026-02-01', 'one month of another organisation'],
     ],
     seeAlso: ['org'],
   });

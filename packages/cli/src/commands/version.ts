@@ -5,7 +5,7 @@ import type { Define } from '../cli.ts';
 
 export const define: Define = (command, handler) => {
   addExamples(command, {
-    examples: [['torpor version', 'of the command; `torpor doctor` asks the server for its own']],
+    examples: [['torpor version', 'version of the CLI; `torpor doctor` shows that of the server']],
     seeAlso: ['doctor'],
   });
   command.action(

@@ -1,9 +1,9 @@
-/** One thing that was looked at. */
+/** The result of one check. */
 export interface Check {
-  /** A note is worth knowing and nothing to worry about. */
+  /** `note` is information, not a problem. */
   readonly is: 'good' | 'wrong' | 'note';
   readonly what: string;
   readonly detail: string;
-  /** What to do about it. */
+  /** How to fix it. */
   readonly todo?: string;
 }

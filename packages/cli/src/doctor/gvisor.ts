@@ -1,4 +1,4 @@
-/** What gVisor needs from this machine. Without it sandboxes can still be plain processes, unless it was asked for. */
+/** Checks what gVisor needs from this machine. A failed check is a problem only when gVisor was requested. */
 import type { Check } from './check.ts';
 
 export async function checkGvisor(
@@ -7,7 +7,7 @@ export async function checkGvisor(
   signal: AbortSignal,
 ): Promise<Check[]> {
   if (runtime !== undefined && runtime !== '' && runtime !== 'auto' && runtime !== 'gvisor') return [];
-  // Only this command needs it, and it brings the whole server along.
+  // Loaded lazily, because it imports the whole server.
   const { hostChecks, mountNamespaceOf } = await import('@torpor/server');
   const isWanted = runtime === 'gvisor';
   const checks = await hostChecks({ dataDir, signal });
@@ -25,12 +25,12 @@ export async function checkGvisor(
   return namespace === undefined ? looks : [...looks, mountsCheck(namespace, dataDir)];
 }
 
-/** Roots of sandboxes are not mounted where a shell of the host would find them. */
+/** Shows how to see the roots of sandboxes, which are not mounted in the host's mount namespace. */
 function mountsCheck(namespace: string, dataDir: string): Check {
   return {
     is: 'good',
     what: 'gVisor: mounts',
-    detail: `in a namespace of their own; look inside with \`nsenter --mount=${namespace} ls ${dataDir}/gvisor/instances\``,
+    detail: `in a separate mount namespace; list them with \`nsenter --mount=${namespace} ls ${dataDir}/gvisor/instances\``,
   };
 }
 

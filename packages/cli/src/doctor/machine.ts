@@ -1,4 +1,4 @@
-/** What this machine has to have: Node, room, and the database that was asked for. */
+/** Checks this machine: Node, disk space, and the configured database. */
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { canConnect } from '../connection.ts';
@@ -6,7 +6,7 @@ import { bytes } from '../human-units.ts';
 import type { Check } from './check.ts';
 
 const NEEDED_MAJOR = 24;
-/** Below this a checkpoint of a middling sandbox does not fit any more. */
+/** Below this a checkpoint of a medium-sized sandbox no longer fits. */
 const LOW_BYTES = 1_000_000_000;
 const TOO_LOW_BYTES = 100_000_000;
 
@@ -17,7 +17,7 @@ export function checkNode(version: string): Check {
     is: 'wrong',
     what,
     detail: version,
-    todo: `Node ${NEEDED_MAJOR} or newer is needed: run \`npm install\` in the clone.`,
+    todo: `Install Node ${NEEDED_MAJOR} or newer: run \`npm install\` in the clone.`,
   };
 }
 
@@ -29,13 +29,13 @@ export async function checkDataDirectory(dataDir: string): Promise<Check> {
     () => false,
   );
   if (!writable) {
-    const todo = `Make ${there} writable for you, or choose another one with --data-dir or TORPOR_DATA_DIR.`;
+    const todo = `Make ${there} writable, or choose another directory with --data-dir or TORPOR_DATA_DIR.`;
     return { is: 'wrong', what, detail: `${dataDir} cannot be written`, todo };
   }
   const { bavail, bsize } = await statfs(there);
   const free = bavail * bsize;
-  const detail = `${dataDir}${there === dataDir ? '' : ' (made at the first start)'}, ${bytes(free)} free`;
-  const todo = 'Make room on its disk: checkpoints are kept there.';
+  const detail = `${dataDir}${there === dataDir ? '' : ' (created at the first start)'}, ${bytes(free)} free`;
+  const todo = 'Free space on this disk. Checkpoints are stored there.';
   if (free < TOO_LOW_BYTES) return { is: 'wrong', what, detail, todo };
   return free < LOW_BYTES ? { is: 'note', what, detail, todo } : { is: 'good', what, detail };
 }
@@ -47,7 +47,7 @@ async function nearestExisting(path: string): Promise<string> {
   }
 }
 
-/** Nothing to check where the embedded database is used. */
+/** The embedded database needs no check. */
 export async function checkDatabase(url: string | undefined): Promise<Check[]> {
   if (!url) return [];
   const what = 'PostgreSQL';
@@ -56,8 +56,8 @@ export async function checkDatabase(url: string | undefined): Promise<Check[]> {
       {
         is: 'wrong',
         what,
-        detail: 'TORPOR_DATABASE_URL is not an address',
-        todo: 'Write postgres://user@host/name.',
+        detail: 'TORPOR_DATABASE_URL is not a valid address',
+        todo: 'Use the form postgres://user@host/name.',
       },
     ];
   }
@@ -65,6 +65,6 @@ export async function checkDatabase(url: string | undefined): Promise<Check[]> {
   const where = `${hostname}:${port || 5432}`;
   if (await canConnect(hostname, Number(port || 5432)))
     return [{ is: 'good', what, detail: `${where} answers` }];
-  const todo = 'Start it, or correct TORPOR_DATABASE_URL; without it the embedded database is used.';
-  return [{ is: 'wrong', what, detail: `nobody answers at ${where}`, todo }];
+  const todo = 'Start it, or correct TORPOR_DATABASE_URL. Unset it to use the embedded database.';
+  return [{ is: 'wrong', what, detail: `no answer at ${where}`, todo }];
 }

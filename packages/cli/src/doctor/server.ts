@@ -1,4 +1,4 @@
-/** The server: whether it is there, lets us in, and what its runtime keeps. */
+/** Checks the server: whether it answers, accepts the key, and what its runtimes keep. */
 import type { DiskLevel } from '@torpor/protocol';
 import { type SettingView, Torpor, TorporError } from '@torpor/sdk';
 import manifest from '../../package.json' with { type: 'json' };
@@ -14,7 +14,7 @@ const KEPT = {
 
 export interface ServerChecks {
   readonly checks: readonly Check[];
-  /** What the server runs with; empty when it cannot be asked. */
+  /** The settings of the server. Empty when the server does not return them. */
   readonly settings: readonly SettingView[];
 }
 
@@ -24,37 +24,38 @@ export async function checkServer(
 ): Promise<ServerChecks> {
   const { hostname } = new URL(url);
   if (!(await canConnect(hostname, portOf(url)))) {
-    const todo = 'Start it with `npm start` or `torpor up`; if it runs elsewhere, set TORPOR_URL.';
-    return only({ is: 'wrong', what: 'Server', detail: `nobody answers at ${url}`, todo });
+    const todo = 'Start it with `npm start` or `torpor up`. If it runs elsewhere, set TORPOR_URL.';
+    return only({ is: 'wrong', what: 'Server', detail: `no answer at ${url}`, todo });
   }
   const torpor = new Torpor({ url, apiKey, env, retries: 0 });
   const health = await torpor.health().catch((thrown: unknown) => thrown);
   if (!isHealth(health)) {
-    const todo = 'Look into its log; is it Torpor that listens there?';
-    return only({ is: 'wrong', what: 'Server', detail: `${url} is not well: ${reason(health)}`, todo });
+    const todo = 'Check its log, and whether it is Torpor that listens there.';
+    return only({ is: 'wrong', what: 'Server', detail: `${url} is not healthy: ${reason(health)}`, todo });
   }
   const same = health.version === manifest.version;
   const server: Check = {
     is: same ? 'good' : 'note',
     what: 'Server',
     detail: `${url}, version ${health.version}, up ${Math.round(health.uptimeSeconds)} s`,
-    ...(same ? {} : { todo: `This command is ${manifest.version}: use the one that came with the server.` }),
+    ...(same
+      ? {}
+      : { todo: `This CLI is version ${manifest.version}. Use the CLI of the server's version.` }),
   };
   const { checks, settings } = await checkKey(torpor, apiKey, dataDir);
   return { checks: [server, checkDisk(health.disk), ...checks], settings };
 }
 
-/** Total, so that a level without advice does not compile. */
+/** A total map, so that a new level does not compile without an entry. */
 const DISK: Readonly<Record<DiskLevel, Pick<Check, 'is' | 'detail'>>> = {
   ok: { is: 'good', detail: 'has room for checkpoints' },
   low: { is: 'note', detail: 'is filling up' },
-  refusing: { is: 'wrong', detail: 'is nearly full: creates, forks and snapshots are refused' },
-  full: { is: 'wrong', detail: 'is full: only kills, deletions and what needs no room still work' },
+  refusing: { is: 'wrong', detail: 'is nearly full; creates, forks and snapshots are refused' },
+  full: { is: 'wrong', detail: 'is full; only kills, deletions and operations that need no space work' },
 };
 
 function checkDisk(level: DiskLevel): Check {
-  const todo =
-    'Make room: kill sandboxes, delete checkpoints, or make the disk of the data directory larger.';
+  const todo = 'Free space: kill sandboxes, delete checkpoints, or enlarge the disk of the data directory.';
   return { what: 'Disk', ...DISK[level], ...(level === 'ok' ? {} : { todo }) };
 }
 
@@ -65,8 +66,8 @@ function only(check: Check): ServerChecks {
 async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: string): Promise<ServerChecks> {
   const what = 'API key';
   if (apiKey === undefined) {
-    const todo = `Set TORPOR_API_KEY, or --data-dir to where the server keeps its key (${dataDir} has none).`;
-    return only({ is: 'wrong', what, detail: 'there is none', todo });
+    const todo = `Set TORPOR_API_KEY, or set --data-dir to the server's data directory (${dataDir} has no key).`;
+    return only({ is: 'wrong', what, detail: 'not found', todo });
   }
   try {
     const runtimes = await torpor.runtimes();
@@ -76,7 +77,7 @@ async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: str
       ...(await checkSessions(torpor)),
       ...checkSettings(settings),
     ];
-    return { checks: [{ is: 'good', what, detail: 'opens the server' }, ...rest], settings };
+    return { checks: [{ is: 'good', what, detail: 'is accepted by the server' }, ...rest], settings };
   } catch (thrown) {
     const todo = thrown instanceof TorporError ? thrown.hint : 'Try again.';
     return only({ is: 'wrong', what, detail: reason(thrown), todo });
@@ -85,16 +86,16 @@ async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: str
 
 /** Sessions whose sandbox died: how many are being healed, and how long that takes. */
 async function checkSessions(torpor: Torpor): Promise<Check[]> {
-  // The key of a user may not look at the whole server; then there is nothing to say.
+  // The key of a user may not read this; then the check is left out.
   const healing = await torpor.sessions.healing().catch(() => undefined);
   if (healing === undefined) return [];
   const { due, leftovers, perRound, everyMs } = healing;
   const what = 'Sessions';
-  if (due === 0 && leftovers === 0) return [{ is: 'good', what, detail: 'none is bound to a dead sandbox' }];
+  if (due === 0 && leftovers === 0) return [{ is: 'good', what, detail: 'no session has a dead sandbox' }];
   const seconds = Math.ceil((Math.ceil(due / perRound) * everyMs) / 1_000);
   const parts = [
-    ...(due === 0 ? [] : [`${due} bound to a dead sandbox are being healed, within about ${seconds} s`]),
-    ...(leftovers === 0 ? [] : [`${leftovers} replaced sandboxes are still to be ended`]),
+    ...(due === 0 ? [] : [`${due} with a dead sandbox get a new one within about ${seconds} s`]),
+    ...(leftovers === 0 ? [] : [`${leftovers} replaced sandboxes are not killed yet`]),
   ];
   return [{ is: 'note', what, detail: parts.join('; ') }];
 }
@@ -105,7 +106,7 @@ function runtimeCheck({ name, capabilities: can }: Awaited<ReturnType<Torpor['ru
   const detail = `${KEPT[can.pause]}; ${isolation}`;
   if (can.isolated && can.pause === 'memory') return { is: 'good', what, detail };
   if (can.isolated) return { is: 'note', what, detail };
-  return { is: 'note', what, detail, todo: 'Run only what you trust in it.' };
+  return { is: 'note', what, detail, todo: 'Run only trusted code in it.' };
 }
 
 function isHealth(value: unknown): value is Awaited<ReturnType<Torpor['health']>> {

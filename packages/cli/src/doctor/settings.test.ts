@@ -23,7 +23,7 @@ interface Answer {
 }
 
 const doctor = (...args: string[]) =>
-  // Its answer is what counts, whatever else this machine lacks.
+  // Only the answer is checked; other checks may fail on this machine.
   torporInProcess(['doctor', ...args], {
     TORPOR_URL: url,
     TORPOR_API_KEY: server.keys.default,
@@ -37,7 +37,7 @@ describe('torpor doctor', () => {
     const check = checks.find(({ what }) => what === 'Settings');
     expect(check?.is).toBe('note');
     expect(check?.detail).toBe(
-      'engine.callMs = 5000 (environment; default 60000); `torpor doctor --settings` lists all of them',
+      'engine.callMs = 5000 (environment; default 60000); `torpor doctor --settings` lists all',
     );
     expect(settings.map(({ name }) => name)).toEqual(['engine.callMs']);
   });
@@ -52,7 +52,7 @@ describe('torpor doctor', () => {
     );
   });
 
-  it('says nothing about settings to the key of a user (R113)', async () => {
+  it('shows no settings for the key of a user (R113)', async () => {
     const env = { TORPOR_URL: url, TORPOR_API_KEY: server.keys.user, TORPOR_RUNTIME: 'process' };
     const { stdout } = await torporInProcess(['doctor', '--json'], env);
     expect((JSON.parse(stdout) as Answer).settings).toEqual([]);

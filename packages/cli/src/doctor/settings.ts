@@ -1,10 +1,10 @@
-/** The settings of the running server: which were changed, and from where. */
+/** The settings of the running server: which differ from their defaults, and their sources. */
 import type { SettingView, Torpor } from '@torpor/sdk';
 import type { Colors } from '../colors.ts';
 import { columns } from '../columns.ts';
 import type { Check } from './check.ts';
 
-/** Empty for the key of a user, and for a server that has no such list. */
+/** Empty for the key of a user, and for an old server without this route. */
 export async function readSettings(torpor: Torpor): Promise<readonly SettingView[]> {
   return torpor.settings().catch(() => []);
 }
@@ -17,9 +17,9 @@ export function checkSettings(settings: readonly SettingView[]): Check[] {
   if (settings.length === 0) return [];
   const what = 'Settings';
   const changed = settings.filter(isChanged);
-  const more = '`torpor doctor --settings` lists all of them';
+  const more = '`torpor doctor --settings` lists all';
   if (changed.length === 0)
-    return [{ is: 'good', what, detail: `all ${settings.length} at their defaults; ${more}` }];
+    return [{ is: 'good', what, detail: `all ${settings.length} have their defaults; ${more}` }];
   const list = changed.map(
     ({ name, value, default: usual, source }) => `${name} = ${value} (${source}; default ${usual})`,
   );

@@ -1,4 +1,4 @@
-/** Who may go to which port of a sandbox, and which of a request's headers are not the app's to see. */
+/** Decides whether a request may reach a port of a sandbox. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
@@ -17,12 +17,12 @@ export interface AccessRequest {
 }
 
 export type AccessDecision =
-  | { readonly is: 'admitted' }
-  /** A one-time link was used: the browser gets a cookie and comes again without it. */
-  | { readonly is: 'linked'; readonly location: string }
-  | { readonly is: 'refused'; readonly error: TorporError };
+  | { readonly is: 'allowed' }
+  /** A one-time link was used: the browser gets a cookie and is redirected to the address without the link's token. */
+  | { readonly is: 'link_used'; readonly location: string }
+  | { readonly is: 'denied'; readonly error: TorporError };
 
-const ADMITTED: AccessDecision = { is: 'admitted' };
+const ALLOWED: AccessDecision = { is: 'allowed' };
 export const LINK_PARAMETER = 'torpor_token';
 const TOKEN_HEADERS = ['torpor-preview-token', 'e2b-traffic-access-token'] as const;
 
@@ -36,52 +36,53 @@ export function checkAccess(
   parts: AccessCheckParts,
   route: PreviewRoute,
   sandbox: SandboxFacts,
-  visitor: AccessRequest,
+  request: AccessRequest,
 ): AccessDecision {
   const { tokens } = parts;
-  if (route.port === AGENT_PORT) return admitToAgent(parts, route, visitor);
-  // Whoever has a key of the organisation has more than a preview already.
-  if (sandbox.preview === 'public' || route.by === 'path') return ADMITTED;
+  if (route.port === AGENT_PORT) return checkAgentAccess(parts, route, request);
+  // The path form needs a key of the organisation, which allows more than a preview token.
+  if (sandbox.preview === 'public' || route.by === 'path') return ALLOWED;
   for (const name of TOKEN_HEADERS) {
-    const given = visitor.headers[name];
-    if (typeof given === 'string' && tokens.isPreviewToken(sandbox.id, given)) return ADMITTED;
+    const given = request.headers[name];
+    if (typeof given === 'string' && tokens.isPreviewToken(sandbox.id, given)) return ALLOWED;
   }
   const hasCookie =
     route.by === 'host' &&
-    isFromOwnOrigin(visitor) &&
-    previewCookies(visitor.headers.cookie).some((cookie) => tokens.isCookie(sandbox.id, cookie));
-  const link = route.by === 'host' && visitor.method === 'GET' ? linkIn(route.path) : undefined;
+    isFromOwnOrigin(request) &&
+    previewCookies(request.headers.cookie).some((cookie) => tokens.isCookie(sandbox.id, cookie));
+  const link = route.by === 'host' && request.method === 'GET' ? linkIn(route.path) : undefined;
   if (link !== undefined && (hasCookie || tokens.useLink(sandbox.id, link.token))) {
-    return { is: 'linked', location: link.location };
+    return { is: 'link_used', location: link.location };
   }
-  return hasCookie ? ADMITTED : { is: 'refused', error: isPrivate(sandbox.id, link !== undefined) };
+  return hasCookie ? ALLOWED : { is: 'denied', error: previewIsPrivate(sandbox.id, link !== undefined) };
 }
 
 /**
- * Of the agent's calls, those that E2B's clients know, and the turns that another Torpor delivers to a sandbox that
- * lives here: they start what a process may start anyway. Setting the agent up and asking it about ports is the server's.
+ * The agent's calls that E2B's clients use, and `/turns`, through which another Torpor delivers turns to a sandbox of
+ * this server: a turn starts nothing that a process call could not start. Only the server itself sets the agent up and
+ * asks it about ports.
  */
 const AGENT_PATHS =
   /^\/(?:health|files|files\/compose|metrics|envs|turns|process\.Process\/\w+|filesystem\.Filesystem\/\w+)(?:\?|$)/;
 
-function admitToAgent(
+function checkAgentAccess(
   { tokens, checkSignature, clock }: AccessCheckParts,
   { sandboxId, path }: PreviewRoute,
-  visitor: AccessRequest,
+  request: AccessRequest,
 ): AccessDecision {
-  if (isAgentHealth(visitor.method, path)) return ADMITTED;
+  if (isAgentHealth(request.method, path)) return ALLOWED;
   if (!AGENT_PATHS.test(path)) {
-    return refuse(new TorporError('not_found', 'There is nothing here.', { sandboxId }));
+    return deny(new TorporError('not_found', 'The agent has no such path.', { sandboxId }));
   }
-  const given = visitor.headers['x-access-token'];
-  if (typeof given === 'string' && tokens.isAccessToken(sandboxId, given)) return ADMITTED;
-  const signed = given === undefined ? signedFileIn(visitor.method, path) : undefined;
+  const given = request.headers['x-access-token'];
+  if (typeof given === 'string' && tokens.isAccessToken(sandboxId, given)) return ALLOWED;
+  const signed = given === undefined ? signedFileIn(request.method, path) : undefined;
   if (signed !== undefined) {
     const { file, signature } = signed;
     const why = checkSignature(file, signature, tokens.accessToken(sandboxId), clock.now() / 1_000);
-    return why === undefined ? ADMITTED : refuse(new TorporError('unauthenticated', why, { sandboxId }));
+    return why === undefined ? ALLOWED : deny(new TorporError('unauthenticated', why, { sandboxId }));
   }
-  return refuse(
+  return deny(
     new TorporError('unauthenticated', 'The access token of the sandbox is missing or wrong.', {
       sandboxId,
       hint: 'Send it in X-Access-Token.',
@@ -89,29 +90,30 @@ function admitToAgent(
   );
 }
 
-/** The question whether a sandbox runs, which must not change the answer. */
+/** The health question asks whether a sandbox runs, and so must not wake it. */
 export function isAgentHealth(method: string, path: string): boolean {
   return (method === 'GET' || method === 'HEAD') && /^\/health(?:\?|$)/.test(path);
 }
 
-function refuse(error: TorporError): AccessDecision {
-  return { is: 'refused', error };
+function deny(error: TorporError): AccessDecision {
+  return { is: 'denied', error };
 }
 
-function isPrivate(sandboxId: SandboxId, hadLink: boolean): TorporError {
+function previewIsPrivate(sandboxId: SandboxId, hadLink: boolean): TorporError {
   const message = hadLink
-    ? 'This link was used before, or its time is over.'
-    : 'This preview is private, and you have not been let in.';
+    ? 'This link was used before, or has expired.'
+    : 'This preview is private, and the request has no access to it.';
   return new TorporError('forbidden', message, {
     sandboxId,
-    hint: 'Ask whoever made the sandbox for a link (torpor ports <sandbox> --link <port>).',
+    hint: 'Ask the owner of the sandbox for a link (torpor ports <sandbox> --link <port>).',
     details: { dispatched: false },
   });
 }
 
 /**
- * A cookie is sent along whoever made the browser ask. Other sandboxes are neighbours under one domain, so that
- * `SameSite` does not tell them apart; what the browser says about where a request comes from does.
+ * A browser sends the cookie with every request, whichever page caused it. Pages of other sandboxes are on the same
+ * site, so `SameSite` does not keep them out. The browser's `Origin` and `Sec-Fetch-*` headers tell where a request
+ * comes from.
  */
 function isFromOwnOrigin({ method, headers, host, scheme }: AccessRequest): boolean {
   const { origin } = headers;
@@ -129,7 +131,7 @@ function linkIn(path: string): { readonly token: string; readonly location: stri
   const token = query.find((pair) => pair.startsWith(mark))?.slice(mark.length);
   if (token === undefined) return undefined;
   const rest = query.filter((pair) => !pair.startsWith(mark)).join('&');
-  // Two slashes at the beginning would name another host.
+  // A location that begins with two slashes would name another host.
   const own = path.slice(0, at).replace(/^\/[/\\]+/, '/');
   return { token, location: rest === '' ? own : `${own}?${rest}` };
 }

@@ -41,7 +41,7 @@ const get = (headers: Record<string, string> = {}, path = '/', method = 'GET') =
 describe('a private preview', () => {
   beforeEach(() => begin({ preview: 'private' }));
 
-  it('is closed to whoever brings nothing, and nothing wakes', async () => {
+  it('refuses a request without credentials, and does not wake the sandbox', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const answer = await get();
     expect(answer.status).toBe(403);
@@ -51,7 +51,7 @@ describe('a private preview', () => {
   });
 
   it.each(['Torpor-Preview-Token', 'E2b-Traffic-Access-Token'])(
-    'lets in who has its token in %s, which goes no further',
+    'accepts its token in %s, and does not pass the token on',
     async (name) => {
       const token = world.gateway.tokens.previewToken(sandbox.id);
       expect(await get({ [name]: token })).toMatchObject({ status: 200 });
@@ -59,7 +59,7 @@ describe('a private preview', () => {
     },
   );
 
-  it('has a token of its own', async () => {
+  it('has a token that is valid for this sandbox only', async () => {
     const other = world.sandboxes.make({ preview: 'private' });
     const { tokens } = world.gateway;
     for (const wrong of [
@@ -72,7 +72,7 @@ describe('a private preview', () => {
       expect(await get({ 'Torpor-Preview-Token': wrong })).toMatchObject({ status: 403 });
   });
 
-  it('lets a browser in by a link, once, and knows it again by a cookie', async () => {
+  it('admits a browser by a link, once, and by a cookie from then on', async () => {
     const { token } = world.gateway.tokens.link(sandbox.id, 60_000);
     const welcome = await get(
       { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' },
@@ -91,7 +91,7 @@ describe('a private preview', () => {
     expect(again.json()).toMatchObject({ error: { message: expect.stringContaining('used before') } });
   });
 
-  it('does not take a link whose time is over, or that is for somebody else, or made up', async () => {
+  it('refuses a link that has expired, is for another sandbox, or is forged', async () => {
     const other = world.sandboxes.make({ preview: 'private' });
     const { tokens } = world.gateway;
     const good = tokens.link(sandbox.id, 60_000).token;
@@ -113,7 +113,7 @@ describe('a private preview', () => {
     expect(headers.location).toBe('/evil.example/');
   });
 
-  it('does not take a cookie of another sandbox, an old one, or one that is changed', async () => {
+  it('refuses a cookie that is for another sandbox, has expired, or was changed', async () => {
     const other = world.sandboxes.make({ preview: 'private' });
     const { tokens } = world.gateway;
     const good = tokens.cookie(sandbox.id, 60_000);
@@ -121,14 +121,14 @@ describe('a private preview', () => {
       expect(await get({ cookie: `torpor-preview=${wrong}` })).toMatchObject({ status: 403 });
   });
 
-  it('cannot be locked by a cookie that a neighbour adds', async () => {
+  it('stays reachable when a page of another sandbox adds a cookie of the same name', async () => {
     const good = world.gateway.tokens.cookie(sandbox.id, 60_000);
     expect(await get({ cookie: `torpor-preview=tossed; torpor-preview=${good}` })).toMatchObject({
       status: 200,
     });
   });
 
-  it("does not let a neighbour's page use a visitor's cookie", async () => {
+  it("refuses requests that another sandbox's page sends with the browser's cookie", async () => {
     const cookie = `torpor-preview=${world.gateway.tokens.cookie(sandbox.id, 60_000)}`;
     const neighbour = `http://3000-zzzzzzzzzzzzzzzzzzzz.sbx.localhost:${world.port}`;
     const own = `http://${host}`;
@@ -145,7 +145,7 @@ describe('a private preview', () => {
     });
   });
 
-  it("does not let a neighbour's page open a WebSocket with a visitor's cookie", async () => {
+  it("refuses a WebSocket that another sandbox's page opens with the browser's cookie", async () => {
     const cookie = `torpor-preview=${world.gateway.tokens.cookie(sandbox.id, 60_000)}`;
     const socket = new WebSocket(`ws://127.0.0.1:${world.port}/`, {
       headers: { host, cookie },
@@ -157,7 +157,7 @@ describe('a private preview', () => {
     socket.terminate();
   });
 
-  it('tells its status only to those who may come in', async () => {
+  it('shows its status only to clients with access', async () => {
     expect(await get({}, '/.well-known/torpor/status')).toMatchObject({ status: 403 });
     const token = world.gateway.tokens.previewToken(sandbox.id);
     expect(await get({ 'torpor-preview-token': token }, '/.well-known/torpor/status')).toMatchObject({
@@ -169,7 +169,7 @@ describe('a private preview', () => {
 describe('a public preview', () => {
   beforeEach(() => begin());
 
-  it("does not give an app's cookies to its neighbours, nor lets it set ours", async () => {
+  it("keeps an app's cookies from other sandboxes, and the preview cookie from the app", async () => {
     const { headers } = await get();
     expect(headers['set-cookie']).toEqual(['own=1; Path=/']);
   });
@@ -188,7 +188,7 @@ describe('a public preview', () => {
     expect(headers).not.toHaveProperty('set-cookie');
   });
 
-  it('keeps a cookie for the very host', async () => {
+  it('passes on a cookie for exactly this host', async () => {
     const own = world.hostOf(sandbox, 4000).replace(/:\d+$/, '');
     await world.serve(
       sandbox,
@@ -200,7 +200,7 @@ describe('a public preview', () => {
     ]);
   });
 
-  it('keeps our keys and names from the app, and its own of the same form in', async () => {
+  it("hides Torpor's keys and headers from the app, and passes on the app's own of the same form", async () => {
     const appKey = 'a'.repeat(64);
     await get({
       'X-Api-Key': API_KEY,
@@ -226,7 +226,7 @@ describe('a public preview', () => {
     expect(second).toMatchObject({ 'x-api-key': 'app-key', 'x-access-token': 'the apps' });
   });
 
-  it('cannot be made to forward our names by listing them in Connection', async () => {
+  it("does not forward Torpor's headers when Connection lists them", async () => {
     await get({ Connection: 'Torpor-User, close', 'Torpor-User': 'ada', Cookie: 'torpor-preview=x' });
     expect(passed[0]?.headers).not.toHaveProperty('torpor-user');
     expect(passed[0]?.headers).not.toHaveProperty('cookie');
@@ -253,7 +253,7 @@ describe('the path form', () => {
     expect(await byPath({ authorization: `Bearer ${API_KEY}` })).toMatchObject({ status: 200 });
   });
 
-  it('keeps the key out, and the Authorization for the app in', async () => {
+  it("hides the key from the app, and passes on the app's own Authorization", async () => {
     await byPath({
       'x-api-key': API_KEY,
       authorization: 'Bearer the-app’s-own'.replace('’', ''),
@@ -264,7 +264,7 @@ describe('the path form', () => {
     expect(passed[0]?.headers).not.toHaveProperty('cookie');
   });
 
-  it('finds no sandbox of another organisation', async () => {
+  it('does not find a sandbox of another organisation', async () => {
     const other = world.sandboxes.make({ org: 'other' });
     const answer = await ask(world.port, '127.0.0.1', {
       path: `/v1/sandboxes/${other.id}/ports/3000/`,
@@ -273,7 +273,7 @@ describe('the path form', () => {
     expect(answer.status).toBe(404);
   });
 
-  it('answers such that a page of the app can do nothing to the API it shares an origin with', async () => {
+  it("restricts the app's pages, which share the API's origin, to a browser sandbox", async () => {
     await world.serve(
       sandbox,
       (_, response) => {
@@ -298,7 +298,7 @@ describe('the path form', () => {
 describe('the header form', () => {
   beforeEach(() => begin());
 
-  it('reaches the app under its own name, and its answer shares no origin with the API', async () => {
+  it("gives the app its own host name, and restricts its pages, which share the API's origin", async () => {
     const answer = await ask(world.port, '127.0.0.1', {
       headers: { 'Torpor-Sandbox': sandbox.id, 'Torpor-Port': '3000' },
       path: '/x',
@@ -329,7 +329,7 @@ describe("the agent's port", () => {
   });
   const token = () => world.gateway.tokens.accessToken(sandbox.id);
 
-  it('is never public: without the token it is 401, in E2B’s shape', async () => {
+  it('answers 401 in E2B’s shape without the token, also for a public preview', async () => {
     for (const headers of [{}, { 'x-access-token': 'wrong' }, { 'x-access-token': 'token-of-this-start' }]) {
       const answer = await get(headers, '/files?path=/etc/passwd');
       expect(answer.status).toBe(401);
@@ -346,14 +346,14 @@ describe("the agent's port", () => {
     expect(passed[0]?.rawHeaders.filter((name) => /x-access-token/i.test(name))).toHaveLength(1);
   });
 
-  it('takes turns from who has the token, and from nobody else', async () => {
+  it('accepts turns only with the token', async () => {
     expect(await get({ 'x-access-token': token() }, '/turns', 'POST')).toMatchObject({ status: 200 });
     for (const headers of [{}, { 'x-access-token': 'guess' }])
       expect(await get(headers, '/turns', 'POST')).toMatchObject({ status: 401 });
     expect(passed).toHaveLength(1);
   });
 
-  it('lets in who signed for one file, for that and nothing else', async () => {
+  it('accepts a signature for the one file that was signed, and for nothing else', async () => {
     const signed = `signature=read-${token()}`;
     expect(await get({}, `/files?path=a&${signed}`)).toMatchObject({ status: 200, text: 'the agent' });
     expect(passed[0]?.headers['x-access-token']).toBe('token-of-this-start');
@@ -383,19 +383,19 @@ describe("the agent's port", () => {
     '/files/../init',
     '/init/',
     '/',
-  ])('does not show %s to anybody', async (path) => {
+  ])('refuses %s with any credentials', async (path) => {
     expect(await get({ 'x-access-token': token() }, path, 'POST')).toMatchObject({ status: 404 });
     expect(passed).toHaveLength(0);
   });
 
-  it('answers the question after its health without a token, and hands none out', async () => {
+  it('answers a health question without a token, and does not add the token to it', async () => {
     expect(await get({}, '/health')).toMatchObject({ status: 204 });
     expect(await get({ 'x-access-token': 'guess' }, '/health')).toMatchObject({ status: 204 });
     for (const { headers } of passed) expect(headers).not.toHaveProperty('x-access-token');
   });
 
   it.each(['paused', 'pausing', 'resuming', 'killed'] as const)(
-    'asked after its health while it is %s: 502, and nobody wakes',
+    'answers a health question with 502 while the sandbox is %s, and does not wake it',
     async (state) => {
       world.sandboxes.become(sandbox.id, { state });
       const answer = await get({}, '/health');
@@ -410,7 +410,7 @@ describe("the agent's port", () => {
     },
   );
 
-  it('wakes for everything else', async () => {
+  it('wakes the sandbox for every other request', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     expect(await get({ 'x-access-token': token() }, '/metrics')).toMatchObject({
       status: 200,
@@ -436,7 +436,7 @@ describe("E2B's statuses and bodies", () => {
     });
   });
 
-  it('one that does not wake for visitors too', async () => {
+  it('a sandbox whose autoResume is off was not found: 502', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused', autoResume: false });
     expect((await theirs()).json()).toMatchObject({ code: 502, message: 'The sandbox was not found' });
   });
@@ -451,33 +451,36 @@ describe("E2B's statuses and bodies", () => {
     });
   });
 
-  describe('of a sandbox that was created through E2B’s API and is gone', () => {
+  describe('for a removed sandbox that was created through E2B’s API', () => {
     beforeEach(() => begin({ dialect: 'e2b', state: 'killed' }));
     const accepting = (accept: string) => ask(world.port, host, { headers: { accept } });
 
-    it.each(['*/*', 'application/json'])('a client that accepts %s gets them at its host', async (accept) => {
-      const answer = await accepting(accept);
-      expect(answer.status).toBe(502);
-      expect(answer.json()).toEqual({
-        sandboxId: sandbox.bare,
-        message: 'The sandbox was not found',
-        code: 502,
-      });
-    });
+    it.each(['*/*', 'application/json'])(
+      'are sent to a client that accepts %s and asks its host',
+      async (accept) => {
+        const answer = await accepting(accept);
+        expect(answer.status).toBe(502);
+        expect(answer.json()).toEqual({
+          sandboxId: sandbox.bare,
+          message: 'The sandbox was not found',
+          code: 502,
+        });
+      },
+    );
 
-    it('a browser gets the page at its host', async () => {
+    it('are replaced by the page for a browser at its host', async () => {
       const answer = await accepting('text/html,*/*;q=0.8');
       expect([answer.status, answer.headers['content-type']]).toEqual([410, 'text/html; charset=utf-8']);
     });
 
-    it('a client that names it in Torpor’s own way gets the native ones', async () => {
+    it('are replaced by Torpor’s for a client that names the sandbox in Torpor’s way', async () => {
       const headers = { 'Torpor-Sandbox': sandbox.bare, 'Torpor-Port': '3000' };
       const answer = await ask(world.port, '127.0.0.1', { headers });
       expect([answer.status, answer.json()]).toMatchObject([410, { error: { code: 'killed' } }]);
     });
   });
 
-  it('a private one without its token: 403', async () => {
+  it('a private preview without its token: 403', async () => {
     await begin({ preview: 'private' });
     expect(await theirs()).toMatchObject({ status: 403 });
     expect((await theirs()).json()).toMatchObject({ code: 403 });

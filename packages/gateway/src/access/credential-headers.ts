@@ -1,4 +1,4 @@
-/** Which headers carry a key or a token of ours, and so are not passed on. An app's own of the same name are. */
+/** Finds the headers that carry a key or token of Torpor's, which apps must not see. An app's own values pass. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SandboxId } from '@torpor/protocol';
 import type { Tokens } from './tokens.ts';
@@ -6,7 +6,7 @@ import type { Tokens } from './tokens.ts';
 const KEY_FORM = /^(?:e2b_)?[0-9a-f]{32,128}$/i;
 const NONE: ReadonlySet<string> = new Set();
 
-/** Asked only about what has the form of a key. */
+/** Called only with text that has the form of a key. */
 export type IsKey = (text: string) => Promise<boolean>;
 
 export function credentialHeadersIn(
@@ -15,7 +15,7 @@ export function credentialHeadersIn(
   tokens: Tokens,
   isKey: IsKey,
 ): ReadonlySet<string> | Promise<ReadonlySet<string>> {
-  const candidates = keysIn(headers);
+  const candidates = keyCandidatesIn(headers);
   const access = headers['x-access-token'];
   const ours = new Set<string>();
   if (typeof access === 'string' && tokens.isAccessToken(id, access)) ours.add('x-access-token');
@@ -27,7 +27,7 @@ export function credentialHeadersIn(
   ).then(() => ours);
 }
 
-function keysIn(headers: IncomingHttpHeaders): (readonly [name: string, key: string])[] {
+function keyCandidatesIn(headers: IncomingHttpHeaders): (readonly [name: string, key: string])[] {
   const found: (readonly [string, string])[] = [];
   const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1];
   if (bearer !== undefined && KEY_FORM.test(bearer)) found.push(['authorization', bearer]);

@@ -1,4 +1,4 @@
-/** A request for one file of a sandbox that proves itself by a signature in its URL instead of the access token. */
+/** A request for one file of a sandbox, authenticated by a signature in its URL instead of the access token. */
 
 export interface SignedFile {
   readonly path: string;
@@ -8,7 +8,7 @@ export interface SignedFile {
   readonly expiration: number | undefined;
 }
 
-/** Undefined when the signature is good, else why it is not, in the words that clients look for. */
+/** Undefined when the signature is valid, else the reason in the words that E2B's clients look for. */
 export type CheckSignature = (
   file: SignedFile,
   signature: string | undefined,
@@ -16,7 +16,7 @@ export type CheckSignature = (
   nowSeconds: number,
 ) => string | undefined;
 
-/** Undefined when it is not about a single file. */
+/** Undefined when the request is not about a single file. */
 export function signedFileIn(
   method: string,
   path: string,

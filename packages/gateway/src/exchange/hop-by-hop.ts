@@ -1,4 +1,4 @@
-/** Headers that are between two neighbours only, and never go further. */
+/** Headers that concern one connection only and are never passed on (RFC 9110, 7.6.1). */
 
 export const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'connection',
@@ -12,7 +12,7 @@ export const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'http2-settings',
 ]);
 
-/** Those that `Connection` names are too. Names that framing and routing depend on are never up to the sender. */
+/** The headers that `Connection` names are hop-by-hop too. The callers ignore it for framing and routing headers. */
 export function namedByConnection(rawHeaders: readonly string[]): ReadonlySet<string> {
   let named: Set<string> | undefined;
   for (let i = 0; i < rawHeaders.length; i += 2) {

@@ -1,35 +1,35 @@
 /**
- * Requests that a client sends on one connection without waiting for answers are passed on one after the other:
- * what it sent first happens first.
+ * Keeps pipelined requests in order: requests that a client sends on one connection without waiting for the responses
+ * are passed on one after the other.
  */
 import type { ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 
-/** More than any client sends ahead. Each of them is kept in memory, and Node would take them without end. */
-const MOST_WAITING = 64;
+/** More than any client pipelines. Each waiting request is kept in memory, and Node itself sets no limit. */
+const MAX_WAITING = 64;
 
-interface Queue {
+interface Pipeline {
   last: ServerResponse;
   waiting: number;
 }
 
 export class PipelineOrder {
-  private readonly queues = new WeakMap<Duplex, Queue>();
+  readonly #pipelines = new WeakMap<Duplex, Pipeline>();
 
-  /** What to wait for; undefined when nothing is before it. A client that sends too much ahead is hung up on. */
-  take(socket: Duplex, response: ServerResponse): Promise<void> | undefined {
-    const queue = this.queues.get(socket);
-    if (queue === undefined) {
-      this.queues.set(socket, { last: response, waiting: 0 });
+  /** Resolves after the response before this one; undefined when there is none. A client that exceeds the limit is disconnected. */
+  enter(socket: Duplex, response: ServerResponse): Promise<void> | undefined {
+    const pipeline = this.#pipelines.get(socket);
+    if (pipeline === undefined) {
+      this.#pipelines.set(socket, { last: response, waiting: 0 });
       return undefined;
     }
-    const before = queue.last;
-    queue.last = response;
+    const before = pipeline.last;
+    pipeline.last = response;
     if (before.closed || before.writableFinished) return undefined;
-    if (++queue.waiting > MOST_WAITING) socket.destroy();
+    if (++pipeline.waiting > MAX_WAITING) socket.destroy();
     return new Promise((resolve) => {
       before.once('close', () => {
-        queue.waiting--;
+        pipeline.waiting--;
         resolve();
       });
     });

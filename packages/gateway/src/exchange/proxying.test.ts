@@ -25,7 +25,7 @@ afterEach(() => world[Symbol.asyncDispose]());
 
 const get = (asked: Parameters<typeof ask>[2] = {}) => ask(world.port, host, asked);
 
-/** An app that answers with what it got. */
+/** An app that responds with the request it received. */
 async function echo(): Promise<void> {
   await world.serve(sandbox, async (request, response) => {
     const body = await buffer(request);
@@ -48,7 +48,7 @@ function headersOf({ rawHeaders }: Echoed): Record<string, string> {
 }
 
 describe('a request', () => {
-  it('arrives with its method, path, query, body and headers as they were sent', async () => {
+  it('arrives with its method, path, query, body and headers unchanged', async () => {
     await echo();
     const { text } = await get({
       method: 'PATCH',
@@ -62,7 +62,7 @@ describe('a request', () => {
     expect(headersOf(echoed)).toMatchObject({ host, 'content-length': '8' });
   });
 
-  it('says where it really comes from, whatever the client claims', async () => {
+  it('carries the verified client address, whatever the client claims', async () => {
     await echo();
     const echoed = (
       await get({
@@ -87,7 +87,7 @@ describe('a request', () => {
     expect(headersOf(echoed)).not.toHaveProperty('x-forwarded-prefix');
   });
 
-  it('leaves behind what is between two neighbours only, and what Connection names', async () => {
+  it('loses its hop-by-hop headers, and the headers that Connection names', async () => {
     await echo();
     const echoed = (
       await get({
@@ -116,7 +116,7 @@ describe('a request', () => {
     expect(headersOf(echoed)).toMatchObject({ te: 'trailers', host, 'x-forwarded-for': '127.0.0.1' });
   });
 
-  it('cannot have its length taken away by a Connection header', async () => {
+  it('keeps its Content-Length when a Connection header names it', async () => {
     await echo();
     const headers = { Connection: 'Content-Length, Transfer-Encoding, close' };
     const sized = (
@@ -126,7 +126,7 @@ describe('a request', () => {
     expect(headersOf(sized)).toMatchObject({ 'content-length': '4' });
   });
 
-  it('may have a body in chunks, with trailers, of which none can pass for a header', async () => {
+  it('may have a chunked body with trailers, and trailers that look like headers are dropped', async () => {
     await echo();
     const client = await openRaw(world.port);
     client.send(
@@ -137,13 +137,13 @@ describe('a request', () => {
     expect(echoed).toMatchObject({ body: 'abcde', rawTrailers: ['X-Sum', '5'] });
   });
 
-  it('with an empty body of known length keeps it', async () => {
+  it('keeps a Content-Length of 0', async () => {
     await echo();
     const echoed = (await get({ method: 'POST', headers: { 'Content-Length': '0' } })).json<Echoed>();
     expect(headersOf(echoed)).toMatchObject({ 'content-length': '0' });
   });
 
-  it('of HTTP/1.0 is answered as such', async () => {
+  it('of HTTP/1.0 gets a response that HTTP/1.0 allows', async () => {
     await world.serve(sandbox, (_, response) => {
       response.write('one ');
       response.end('two');
@@ -156,7 +156,7 @@ describe('a request', () => {
     expect(text.toLowerCase()).not.toContain('transfer-encoding');
   });
 
-  it('that is sent before the one before it was answered waits for its turn', async () => {
+  it('that is pipelined waits for the response to the one before it', async () => {
     const seen: string[] = [];
     await world.serve(sandbox, async (request, response) => {
       seen.push(`${request.url} in`);
@@ -173,7 +173,7 @@ describe('a request', () => {
 });
 
 describe('Expect: 100-continue', () => {
-  it('is passed on, and the body only comes when the app wants it', async () => {
+  it('is passed on, and the client sends the body only when the app asks for it', async () => {
     const app = await world.serve(sandbox, () => {});
     app.removeAllListeners('request');
     const asked = Promise.withResolvers<IncomingMessage>();
@@ -195,7 +195,7 @@ describe('Expect: 100-continue', () => {
     client.socket.destroy();
   });
 
-  it('an answer instead of the word ends the connection, because the body may come or not', async () => {
+  it('closes the connection after a final response without a 100, because the body may come or not', async () => {
     const app = await world.serve(sandbox, () => {});
     app.removeAllListeners('request');
     app.on('checkContinue', (_, response) => response.writeHead(413).end('too large'));
@@ -206,7 +206,7 @@ describe('Expect: 100-continue', () => {
     expect(text).toMatch(/connection: close/i);
   });
 
-  it('of the API is granted at once', async () => {
+  it('is answered with 100 at once by the API', async () => {
     const client = await openRaw(world.port);
     client.send('PUT / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n');
     expect(await client.until(/the API/)).toMatch(/^HTTP\/1\.1 100 Continue/);
@@ -214,8 +214,8 @@ describe('Expect: 100-continue', () => {
   });
 });
 
-describe('an answer', () => {
-  it('comes with its status, reason, and headers in their order and case', async () => {
+describe('a response', () => {
+  it('arrives with its status, reason, and headers in their order and case', async () => {
     await world.serve(sandbox, (_, response) => {
       response.writeHead(418, 'Short And Stout', ['X-B', '1', 'x-a', '2', 'X-B', '3', 'Content-Length', '2']);
       response.end('ok');
@@ -226,7 +226,7 @@ describe('an answer', () => {
     expect(rawHeaders.join('|')).toContain('X-B|1|x-a|2|X-B|3|Content-Length|2');
   });
 
-  it('leaves behind what is between the app and us', async () => {
+  it('loses its hop-by-hop headers', async () => {
     await world.serveRaw(sandbox, (socket) => {
       socket.once('data', () =>
         socket.end(
@@ -241,7 +241,7 @@ describe('an answer', () => {
     expect(headers.connection).toBe('keep-alive');
   });
 
-  it('may come in pieces, each as soon as it is there', async () => {
+  it('may be streamed, and each piece is passed on at once', async () => {
     const next = Promise.withResolvers<void>();
     await world.serve(sandbox, async (_, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -272,7 +272,7 @@ describe('an answer', () => {
     });
   });
 
-  it('may be announced by others', async () => {
+  it('may be preceded by informational responses', async () => {
     await world.serve(sandbox, (_, response) => {
       response.writeEarlyHints({ link: '</style.css>; rel=preload; as=style' });
       response.writeProcessing();
@@ -306,7 +306,7 @@ describe('an answer', () => {
     agent.destroy();
   });
 
-  it('of an app that speaks HTTP/1.0 is passed on whole', async () => {
+  it('of an HTTP/1.0 app is passed on whole', async () => {
     await world.serveRaw(sandbox, (socket) => {
       socket.once('data', () =>
         socket.end('HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nold but whole'),
@@ -317,7 +317,7 @@ describe('an answer', () => {
     expect(headers['transfer-encoding']).toBe('chunked');
   });
 
-  it('that comes before the request is whole gets through, and the rest of the request too', async () => {
+  it('that begins before the request has ended gets through, and so does the rest of the request', async () => {
     const received = Promise.withResolvers<number>();
     await world.serve(sandbox, async (request, response) => {
       response.end('early');
@@ -339,7 +339,7 @@ describe('an answer', () => {
 describe('large bodies', () => {
   const MEGABYTE = 1024 * 1024;
 
-  it('come down whole, and only as fast as the client reads', async () => {
+  it('are downloaded whole, and only as fast as the client reads', async () => {
     let written = 0;
     await world.serve(sandbox, async (_, response) => {
       for (let i = 0; i < 64; i++) {
@@ -351,7 +351,7 @@ describe('large bodies', () => {
     });
     const response = await open(world.port, host);
     let before = -1;
-    // Everybody in between has filled its buffers when nothing moves any more.
+    // All buffers on the way are full when no more bytes move.
     while (before !== written) {
       before = written;
       await delay(100);
@@ -362,7 +362,7 @@ describe('large bodies', () => {
     expect(read).toBe(64 * MEGABYTE);
   });
 
-  it('go up whole, and only as fast as the app reads', async () => {
+  it('are uploaded whole, and only as fast as the app reads', async () => {
     const reading = Promise.withResolvers<void>();
     await world.serve(sandbox, async (request, response) => {
       await reading.promise;
@@ -401,8 +401,8 @@ describe('large bodies', () => {
   });
 });
 
-describe('ends that come too early', () => {
-  it("a client's abort reaches the app", async () => {
+describe('connections that break', () => {
+  it("a client's abort before the response reaches the app", async () => {
     const gone = Promise.withResolvers<void>();
     const come = Promise.withResolvers<void>();
     await world.serve(sandbox, (request) => {
@@ -431,7 +431,7 @@ describe('ends that come too early', () => {
     await gone.promise;
   });
 
-  it("a client's abort in the middle of an upload reaches the app also after its answer", async () => {
+  it("a client's abort in the middle of an upload reaches the app also after its response", async () => {
     const gone = Promise.withResolvers<void>();
     await world.serve(sandbox, (request, response) => {
       request.on('error', () => {});
@@ -446,7 +446,7 @@ describe('ends that come too early', () => {
     await gone.promise;
   });
 
-  it('what a client that has left had sent ahead does not reach the app', async () => {
+  it('pipelined requests of a client that has left do not reach the app', async () => {
     const seen: string[] = [];
     const come = Promise.withResolvers<void>();
     const gone = Promise.withResolvers<void>();
@@ -480,20 +480,23 @@ describe('ends that come too early', () => {
   it.each([
     ['of a known length', { 'content-length': '100' }],
     ['in chunks', {}],
-  ])('an app that dies in the middle of a body %s is never taken for a whole answer', async (_, headers) => {
-    let app: Socket | undefined;
-    await world.serve(sandbox, (request, response) => {
-      app = request.socket as Socket;
-      response.writeHead(200, headers);
-      response.write('half');
-    });
-    const response = await open(world.port, host);
-    await once(response, 'data');
-    app?.destroy();
-    await expect(buffer(response)).rejects.toThrow();
-  });
+  ])(
+    'a response whose app dies in the middle of a body %s is never taken for a complete one',
+    async (_, headers) => {
+      let app: Socket | undefined;
+      await world.serve(sandbox, (request, response) => {
+        app = request.socket as Socket;
+        response.writeHead(200, headers);
+        response.write('half');
+      });
+      const response = await open(world.port, host);
+      await once(response, 'data');
+      app?.destroy();
+      await expect(buffer(response)).rejects.toThrow();
+    },
+  );
 
-  it('a trailer that cannot be passed on breaks the answer off, and leaves nobody waiting', async () => {
+  it('a trailer that cannot be passed on breaks the response off', async () => {
     await world.serveRaw(sandbox, (socket) => {
       const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
       socket.once('data', () => socket.write(`${head}2\r\nok\r\n0\r\nX-A: a\x01b\r\n\r\n`));
@@ -504,7 +507,7 @@ describe('ends that come too early', () => {
     expect(await client.closed()).not.toMatch(/0\r\n/);
   });
 
-  it('an app that breaks off without an answer is told as such, and that it may have acted', async () => {
+  it('an app that closes without a response is reported as no_answer with dispatched: true', async () => {
     await world.serve(sandbox, (request) => void request.socket.destroy());
     const { status, text } = await get({ method: 'POST', body: 'x' });
     expect(status).toBe(502);
@@ -516,15 +519,15 @@ describe('ends that come too early', () => {
   it.each([
     ['something that is not HTTP', 'SSH-2.0-OpenSSH_9.2\r\n'],
     ['a header that cannot be passed on', 'HTTP/1.1 200 OK\r\nX-A: a\x00b\r\nContent-Length: 0\r\n\r\n'],
-    ['a switch that nobody asked for', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n'],
-  ])('an app that answers with %s is a 502', async (_, bytes) => {
+    ['an unrequested protocol switch', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n'],
+  ])('an app that responds with %s is a 502', async (_, bytes) => {
     await world.serveRaw(sandbox, (socket) => void socket.once('data', () => socket.write(bytes)));
     expect((await get()).status).toBe(502);
   });
 });
 
 describe('connections to the app', () => {
-  it('are used again', async () => {
+  it('are reused', async () => {
     const ports = new Set<number | undefined>();
     await world.serve(sandbox, (request, response) => {
       ports.add(request.socket.remotePort);
@@ -535,19 +538,19 @@ describe('connections to the app', () => {
     expect(sandbox.dials).toBe(1);
   });
 
-  it('that the app closed meanwhile are not used, nor noticed by anybody', async () => {
+  it('that the app has closed meanwhile are replaced without an error', async () => {
     let requests = 0;
     await world.serve(sandbox, (request, response) => {
       requests++;
       response.end('ok');
-      // As a server does whose patience is over: without a word, right after the answer.
+      // As a server does whose keep-alive time is over: without `Connection: close`, right after the response.
       setImmediate(() => request.socket.destroy());
     });
     for (let i = 0; i < 50; i++) expect(await get()).toMatchObject({ status: 200, text: 'ok' });
     expect(requests).toBe(50);
   });
 
-  it('that die as a read is sent on them are replaced', async () => {
+  it('that break while a read is sent are replaced, and the read is repeated', async () => {
     let connections = 0;
     await world.serveRaw(sandbox, (socket) => {
       const isFirst = ++connections === 1;
@@ -562,7 +565,7 @@ describe('connections to the app', () => {
     expect(connections).toBe(2);
   });
 
-  it('that die as a mutation is sent on them are not: it may have happened', async () => {
+  it('that break while a mutation is sent fail: the app may have acted on it', async () => {
     let connections = 0;
     await world.serveRaw(sandbox, (socket) => {
       connections++;
@@ -579,7 +582,7 @@ describe('connections to the app', () => {
     expect(connections).toBe(1);
   });
 
-  it('that say something unasked are not trusted with a request', async () => {
+  it('that send unrequested bytes carry no further request', async () => {
     await world.serveRaw(sandbox, (socket) => {
       socket.on('data', () =>
         socket.write(

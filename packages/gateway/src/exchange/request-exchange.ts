@@ -1,6 +1,6 @@
 /**
- * One request on its way through a door: held, passed on, answered. Bytes move in both directions only as fast
- * as the slower side takes them, an end on one side is an end on the other, and a break a break.
+ * One request on its way through a gate: queued, dispatched, answered. Bytes move in both directions only as fast as
+ * the slower side takes them. A regular end on one side becomes an end on the other side, a broken connection a broken one.
  */
 import type { Socket } from 'node:net';
 import type { Clock } from '@torpor/engine';
@@ -20,326 +20,331 @@ import {
 } from '../response/client-http.ts';
 import type { Connection, ExchangeFailure, ExchangeListener } from '../upstream/connection.ts';
 import { BadResponse, type Framing, type ResponseHead } from '../upstream/response-head.ts';
+import { EXCHANGE_TRANSITIONS, type ExchangeEvent, type ExchangeMode } from './exchange-mode.ts';
 import { type RequestFacts, requestHead } from './request-head.ts';
 import { type ResponseHeaderRules, responseHeaders } from './response-headers.ts';
 import { requestTrailers, responseTrailers } from './trailers.ts';
 
 export interface RequestExchangeParts {
   readonly clock: Clock;
-  readonly door: SandboxGate;
+  readonly gate: SandboxGate;
   readonly port: number;
   readonly request: ClientRequest;
   readonly response: ClientResponse;
   readonly facts: RequestFacts;
   readonly rules: Pick<ResponseHeaderRules, 'host' | 'sharesOrigin' | 'dropsCookies'>;
-  readonly isUse: boolean;
-  /** Whether the agent's own token goes with it. */
+  readonly countsAsUse: boolean;
+  /** Whether the request carries the agent's own token. */
   readonly withAgentToken: boolean;
-  /** It has to wait; whoever made it bounds how long. */
-  readonly held: (passage: RequestExchange) => void;
-  /** Answers in the gateway's own words; there is no answer yet. */
+  /** The request has to wait; the creator of the exchange bounds how long. */
+  readonly held: (exchange: RequestExchange) => void;
+  /** Sends the gateway's own response; nothing was sent to the client before. */
   readonly refuse: (error: TorporError) => void;
-  /** Takes the connection over when the app has switched protocols; absent when nobody asked it to. */
+  /** Takes the connection over when the app has switched protocols; absent when the client did not ask for that. */
   readonly switched?: (head: ResponseHead, upstream: Socket, rest: Buffer) => void;
 }
 
-/** What may be sent again by itself when a connection turns out to be dead: reads change nothing. */
+/** Reads change nothing, so the gateway may send them again when a reused connection turns out to be dead. */
 const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
-/** Connections that were dead when they were used, before it is taken for the app's doing. */
+/** After this many dead connections the app is at fault. */
 const MAX_REPEATS = 3;
-/** What is worth copying to save a system call. */
-const ONE_PIECE = 16 * 1024;
-/** How long the rest of a request is still taken after its answer is over. */
+/** Copying up to this many bytes is cheaper than a second system call. */
+const MAX_BUFFERED_BYTES = 16 * 1024;
+/** How long the rest of a request is still read after its response is over. */
 const LINGER_MS = 2_000;
 
 export class RequestExchange implements Exchange, ActiveExchange, ExchangeListener {
   readonly heldBytes: number;
   readonly countsAsUse: boolean;
-  private readonly parts: RequestExchangeParts;
-  private readonly body: BodyKind;
-  private connection: Connection | undefined;
-  private state: 'waiting' | 'sent' | 'answering' | 'over' = 'waiting';
-  private movedAt = 0;
-  private repeats = 0;
-  private isFlushed = false;
-  /** The first piece of the answer's body, for as long as it is kept back. */
-  private first: Buffer | undefined;
-  private isContinued = false;
-  /** The whole request was passed on. */
-  private isSent = false;
-  /** The client does not take more for now. */
-  private isBlocked = false;
-  /** The whole answer was passed on. */
-  private isEnded = false;
+  readonly #parts: RequestExchangeParts;
+  readonly #body: BodyKind;
+  #mode: ExchangeMode = 'queued';
+  #connection: Connection | undefined;
+  #movedAt = 0;
+  #repeats = 0;
+  /** The first piece of the response body, while it waits with the head. */
+  #first: Buffer | undefined;
+  /** The next three are independent of the mode: a request may be sent while its response comes. */
+  #isContinueSent = false;
+  #isRequestSent = false;
+  #isClientBlocked = false;
 
   constructor(parts: RequestExchangeParts) {
-    this.parts = parts;
-    this.countsAsUse = parts.isUse;
-    this.body = bodyKindOf(parts.request);
-    this.heldBytes = weightOf(parts.request, this.body);
-    parts.response.on('close', this.onClientClosed);
+    this.#parts = parts;
+    this.countsAsUse = parts.countsAsUse;
+    this.#body = bodyKindOf(parts.request);
+    this.heldBytes = heldBytesOf(parts.request, this.#body);
+    parts.response.on('close', this.#onClientClosed);
   }
 
-  /** Goes to the door. It may have its answer when this returns. */
+  /** Enters the gate. The exchange may be over when this returns. */
   start(): void {
-    const { door, port, held } = this.parts;
-    door.enter(port, this);
-    if (this.state === 'waiting') held(this);
+    const { gate, port, held } = this.#parts;
+    gate.enter(port, this);
+    if (this.#mode === 'queued') held(this);
   }
 
-  /** Gives up its place in line. False when it has none. */
+  /** Leaves the queue. False when the exchange is not in it. */
   leave(): boolean {
-    if (this.state !== 'waiting') return false;
-    const { door, port } = this.parts;
-    this.state = 'over';
-    return door.leave(port, this);
+    if (this.#mode !== 'queued') return false;
+    const { gate, port } = this.#parts;
+    this.#setMode('left_queue');
+    return gate.leave(port, this);
   }
 
   begin(connection: Connection): void {
-    const { door, facts, clock, withAgentToken } = this.parts;
-    this.state = 'sent';
-    this.connection = connection;
-    this.movedAt = clock.monotonic();
-    door.exchangeStarted(this);
-    if (this.countsAsUse) door.awaitingResponse(1);
+    const { gate, facts, clock, withAgentToken } = this.#parts;
+    this.#connection = connection;
+    this.#movedAt = clock.monotonic();
+    this.#setMode('dispatched');
+    gate.exchangeStarted(this);
     const head = requestHead(facts, withAgentToken ? connection.token : undefined);
-    connection.begin(facts.method, head, this.body, this);
-    if (this.body !== 'none') this.sendBody(connection);
+    connection.begin(facts.method, head, this.#body, this);
+    if (this.#body !== 'none') this.#sendBody(connection);
   }
 
   refuse(error: TorporError): void {
-    this.state = 'over';
-    this.parts.refuse(error);
+    this.#setMode('left_queue');
+    this.#parts.refuse(error);
   }
 
   isQuiet(now: number): boolean {
-    return this.state === 'answering' && now - this.movedAt > this.parts.door.settings.drainQuietMs;
+    const hasBegun = this.#isResponding || this.#mode === 'lingering';
+    return hasBegun && now - this.#movedAt > this.#parts.gate.settings.drainQuietMs;
   }
 
-  /** Its answer comes when it comes. */
+  /** A plain request has no way to ask its app for an early end. */
   askToEnd(): void {}
 
   cut(): void {
-    if (this.state !== 'sent' && this.state !== 'answering') return;
-    this.connection?.reset();
-    if (this.isEnded) this.finish();
-    else this.fail(cutByPause(this.parts.door.id));
+    if (this.#mode === 'queued' || this.#mode === 'over') return;
+    this.#connection?.reset();
+    if (this.#mode === 'lingering') this.#finish();
+    else this.#fail(cutByPause(this.#parts.gate.id));
   }
 
   info({ status, headers }: ResponseHead): void {
-    const { request, response, facts, rules } = this.parts;
-    if (this.state !== 'sent') return;
-    this.moved();
+    const { request, response, facts, rules } = this.#parts;
+    if (this.#mode !== 'sent') return;
+    this.#moved();
     if (request.httpVersion === '1.0' || response.headersSent) return;
     if (status !== 100) {
-      const shown = responseHeaders(headers, { ...rules, isChunked: false });
-      writeInformational(response, status, shown);
-    } else if (facts.expectsContinue && !this.isContinued) {
-      this.isContinued = true;
+      writeInformational(response, status, responseHeaders(headers, { ...rules, isChunked: false }));
+    } else if (facts.expectsContinue && !this.#isContinueSent) {
+      this.#isContinueSent = true;
       response.writeContinue();
     }
   }
 
   head({ status, reason, headers }: ResponseHead, framing: Framing): void {
-    const { response, rules } = this.parts;
-    if (this.state !== 'sent') return;
-    this.answering();
+    const { response, rules } = this.#parts;
+    if (this.#mode !== 'sent') return;
+    this.#setMode('response_began');
+    this.#moved();
     const isChunked = framing === 'chunked' || framing === 'until-close';
-    const shown = responseHeaders(headers, { ...rules, isChunked });
-    if (this.endsConnection()) shown.push('Connection', 'close');
+    const passedOn = responseHeaders(headers, { ...rules, isChunked });
+    if (this.#closesClientConnection()) passedOn.push('Connection', 'close');
     try {
-      if ('stream' in response) response.writeHead(status, shown);
-      else response.writeHead(status, reason, shown);
+      if ('stream' in response) response.writeHead(status, passedOn);
+      else response.writeHead(status, reason, passedOn);
     } catch (cause) {
-      // A header with bytes that must not stand in one.
+      // A header has bytes that HTTP does not allow.
       throw new BadResponse('The head of the answer cannot be passed on.', { cause });
     }
-    // What has not come with the head goes out when it comes.
-    queueMicrotask(() => this.flush());
+    // A body that has not come together with the head must not delay the head.
+    queueMicrotask(() => this.#flush());
   }
 
   data(bytes: Buffer): void {
-    if (this.state !== 'answering') return;
-    this.moved();
-    if (this.keepsBack(bytes)) return;
-    this.flush();
-    if (this.parts.response.write(bytes) || this.isBlocked) return;
-    this.isBlocked = true;
-    this.connection?.pause();
-    this.parts.response.once('drain', this.onClientDrained);
+    if (!this.#isResponding) return;
+    this.#moved();
+    if (this.#buffers(bytes)) return;
+    this.#flush();
+    if (this.#parts.response.write(bytes) || this.#isClientBlocked) return;
+    this.#isClientBlocked = true;
+    this.#connection?.pause();
+    this.#parts.response.once('drain', this.#onClientDrained);
   }
 
   end(trailers: readonly string[]): void {
-    if (this.state !== 'answering') return;
-    const { response } = this.parts;
-    const { first } = this;
-    // Throws when there are bytes in them that must not be; the answer is not over then.
+    if (!this.#isResponding) return;
+    const { response } = this.#parts;
+    const first = this.#first;
+    // Throws when a trailer has bytes that HTTP does not allow. The response is not over then.
     if (trailers.length > 0) response.addTrailers(responseTrailers(trailers));
-    this.isFlushed = true;
-    this.isEnded = true;
+    this.#setMode('response_ended');
     if (first === undefined) response.end();
     else response.end(first.toString('latin1'), 'latin1');
-    if (this.body === 'none' || this.isSent) this.finish();
-    else this.linger();
+    if (this.#body === 'none' || this.#isRequestSent) this.#finish();
+    else this.#linger();
   }
 
   switched(head: ResponseHead, rest: Buffer): void {
-    const { switched } = this.parts;
-    const socket = this.connection?.socket;
-    if (this.state !== 'sent' || switched === undefined || socket === undefined) {
+    const { switched, gate, port } = this.#parts;
+    const socket = this.#connection?.socket;
+    if (this.#mode !== 'sent' || switched === undefined || socket === undefined) {
       socket?.destroy();
-      return void this.fail(
-        badAppResponse(this.parts.door.id, this.parts.port, new BadResponse('It switched unasked.')),
-      );
+      const cause = new BadResponse('The app switched protocols, and the client did not ask for it.');
+      return void this.#fail(badAppResponse(gate.id, port, cause));
     }
-    this.answering();
+    this.#setMode('response_began');
+    this.#moved();
     switched(head, socket, rest);
-    this.finish();
+    this.#finish();
   }
 
   drained(): void {
-    this.parts.request.resume();
+    this.#parts.request.resume();
   }
 
   broken({ cause, answered }: ExchangeFailure): void {
-    const { door, port, facts } = this.parts;
-    if (this.state === 'over') return;
-    if (this.isEnded) return void this.finish();
-    const wasDead = (this.connection?.requests ?? 0) > 1 && !answered && this.state === 'sent';
-    if (wasDead && this.body === 'none' && REPEATABLE.has(facts.method) && this.repeats < MAX_REPEATS) {
-      return void this.repeat();
+    const { gate, port, facts } = this.#parts;
+    if (this.#mode === 'over') return;
+    if (this.#mode === 'lingering') return void this.#finish();
+    const wasDead = (this.#connection?.requests ?? 0) > 1 && !answered && this.#mode === 'sent';
+    if (wasDead && this.#body === 'none' && REPEATABLE.has(facts.method) && this.#repeats < MAX_REPEATS) {
+      return void this.#requeue();
     }
-    // A sandbox that falls asleep may reset its connections before it is our turn.
-    this.fail(door.isClosed ? cutByPause(door.id) : badAppResponse(door.id, port, cause));
+    // A sandbox that is paused may reset its connections before the gate cuts them.
+    this.#fail(gate.isClosed ? cutByPause(gate.id) : badAppResponse(gate.id, port, cause));
+  }
+
+  /** Whether the response has begun and is not over. */
+  get #isResponding(): boolean {
+    return this.#mode === 'head_buffered' || this.#mode === 'streaming';
   }
 
   /**
-   * Most answers are small and come whole. Their body waits for their end, which comes at once if at all, because
-   * Node makes one piece, and one system call, of a head and a body that is given as text.
+   * Most responses are small and come whole. Their body waits for their end, which comes at once if at all: Node makes
+   * one buffer, and one system call, of a head and a body that is given as text.
    */
-  private keepsBack(bytes: Buffer): boolean {
-    if (this.isFlushed || this.first !== undefined || bytes.length > ONE_PIECE) return false;
-    this.first = bytes;
+  #buffers(bytes: Buffer): boolean {
+    if (this.#mode !== 'head_buffered' || this.#first !== undefined || bytes.length > MAX_BUFFERED_BYTES)
+      return false;
+    this.#first = bytes;
     return true;
   }
 
-  /** The server closed a kept connection just as it was used again: nothing of the request was read. */
-  private repeat(): void {
-    const { door, port, held } = this.parts;
-    this.repeats++;
-    this.state = 'waiting';
-    this.connection = undefined;
-    if (this.countsAsUse) door.awaitingResponse(-1);
-    door.reenter(port, this);
-    door.exchangeEnded(this);
-    // A line that moves at once has changed it by now.
-    if ((this.state as string) === 'waiting') held(this);
+  #flush(): void {
+    const { response } = this.#parts;
+    if (this.#mode !== 'head_buffered' || response.destroyed) return;
+    this.#setMode('flushed');
+    if (this.#first === undefined) response.flushHeaders();
+    else response.write(this.#first);
+    this.#first = undefined;
   }
 
-  private sendBody(connection: Connection): void {
-    const { request } = this.parts;
+  /** The app closed a kept connection just when it was used again: the app has read nothing of the request. */
+  #requeue(): void {
+    const { gate, port, held } = this.#parts;
+    this.#repeats++;
+    this.#connection = undefined;
+    this.#setMode('requeued');
+    gate.reenter(port, this);
+    gate.exchangeEnded(this);
+    if (this.#isQueued()) held(this);
+  }
+
+  /** A function, because the compiler does not see that a call into the gate changes the mode. */
+  #isQueued(): boolean {
+    return this.#mode === 'queued';
+  }
+
+  #sendBody(connection: Connection): void {
+    const { request } = this.#parts;
     request.on('data', (chunk: Buffer) => {
-      if (this.connection !== connection) return;
-      this.moved();
+      if (this.#connection !== connection) return;
+      this.#moved();
       if (!connection.write(chunk)) request.pause();
     });
     request.on('end', () => {
-      if (this.connection !== connection || isBrokenOff(request)) return;
-      this.isSent = true;
+      if (this.#connection !== connection || isBrokenOff(request)) return;
+      this.#isRequestSent = true;
       connection.finish(requestTrailers(request.rawTrailers));
     });
   }
 
-  private answering(): void {
-    if (this.state !== 'sent') return;
-    this.state = 'answering';
-    if (this.countsAsUse) this.parts.door.awaitingResponse(-1);
-    this.moved();
-  }
-
-  private moved(): void {
-    this.movedAt = this.parts.clock.monotonic();
-    if (this.countsAsUse) this.parts.door.bytesMoved();
+  #moved(): void {
+    this.#movedAt = this.#parts.clock.monotonic();
+    if (this.countsAsUse) this.#parts.gate.bytesMoved();
   }
 
   /**
-   * When the server stops; and when an app answers without having taken the body it was to be asked for, because
-   * the client may send it or not.
+   * Whether the client's connection ends with this response: when the server stops, and when an app responds without
+   * having asked for the body that the client offered. The client may send that body or not.
    */
-  private endsConnection(): boolean {
-    const { request, facts, door } = this.parts;
+  #closesClientConnection(): boolean {
+    const { request, facts, gate } = this.#parts;
     if (isHttp2(request)) return false;
-    return door.isStopping || (facts.expectsContinue && !this.isContinued && !request.complete);
+    return gate.isStopping || (facts.expectsContinue && !this.#isContinueSent && !request.complete);
   }
 
-  private flush(): void {
-    const { response } = this.parts;
-    if (this.isFlushed || this.state !== 'answering' || response.destroyed) return;
-    this.isFlushed = true;
-    if (this.first === undefined) response.flushHeaders();
-    else response.write(this.first);
-    this.first = undefined;
-  }
-
-  /** The answer is over and the request is not: the rest is taken for a while, so that the answer gets through. */
-  private linger(): void {
-    const { request, response, clock } = this.parts;
+  /** Reads the rest of the request for a while, so that the client gets to read the response. */
+  #linger(): void {
+    const { request, response, clock } = this.#parts;
     const done = new AbortController();
     const end = () => {
       done.abort();
-      // The app still waits for what will not come.
-      if (!this.isSent) this.connection?.reset();
-      this.finish();
+      // The app still waits for a body that will not come.
+      if (!this.#isRequestSent) this.#connection?.reset();
+      this.#finish();
     };
     request.once('end', end);
     request.once('close', end);
     clock.sleep(LINGER_MS, done.signal).then(
       () => {
-        this.connection?.reset();
+        this.#connection?.reset();
         if (!request.complete) abortResponse(response);
-        this.finish();
+        this.#finish();
       },
       () => {},
     );
   }
 
-  private fail(error: TorporError): void {
-    const { response, refuse } = this.parts;
-    const isBegun = response.headersSent;
-    if (this.state === 'sent' && this.countsAsUse) this.parts.door.awaitingResponse(-1);
-    this.finish();
-    if (isBegun) abortResponse(response);
+  #fail(error: TorporError): void {
+    const { response, refuse } = this.#parts;
+    const hasBegun = response.headersSent;
+    this.#finish();
+    if (hasBegun) abortResponse(response);
     else refuse(error);
   }
 
-  private finish(): void {
-    if (this.state === 'over') return;
-    this.state = 'over';
-    this.connection = undefined;
-    this.parts.door.exchangeEnded(this);
+  #finish(): void {
+    if (this.#mode === 'over') return;
+    this.#connection = undefined;
+    this.#setMode('finished');
+    this.#parts.gate.exchangeEnded(this);
   }
 
-  private readonly onClientDrained = (): void => {
-    this.isBlocked = false;
-    this.connection?.resume();
+  /** The only place that changes the mode. A request in `sent` waits for the app, and so keeps the sandbox awake. */
+  #setMode(event: ExchangeEvent): void {
+    const before = this.#mode;
+    this.#mode = EXCHANGE_TRANSITIONS[before][event] ?? before;
+    if (!this.countsAsUse || this.#mode === before) return;
+    if (this.#mode === 'sent') this.#parts.gate.awaitingResponse(1);
+    if (before === 'sent') this.#parts.gate.awaitingResponse(-1);
+  }
+
+  readonly #onClientDrained = (): void => {
+    this.#isClientBlocked = false;
+    this.#connection?.resume();
   };
 
-  /** The client is gone, or has its answer. */
-  private readonly onClientClosed = (): void => {
-    if (this.state === 'waiting') {
+  /** The client has left, or has its response. */
+  readonly #onClientClosed = (): void => {
+    if (this.#mode === 'queued') {
       this.leave();
       return;
     }
-    if (this.state === 'over' || this.isEnded) return;
-    if (this.state === 'sent' && this.countsAsUse) this.parts.door.awaitingResponse(-1);
-    const { connection } = this;
-    this.finish();
+    if (this.#mode === 'over' || this.#mode === 'lingering') return;
+    const connection = this.#connection;
+    this.#finish();
     connection?.reset();
   };
 }
 
-/** What a request keeps in memory while it waits: its head, and what Node reads of its body beforehand. */
-function weightOf(request: ClientRequest, body: BodyKind): number {
+/** What a request keeps in memory while it waits: its head, and the part of its body that Node reads ahead. */
+function heldBytesOf(request: ClientRequest, body: BodyKind): number {
   let bytes = 1_024;
   for (const text of request.rawHeaders) bytes += text.length;
   return body === 'none' ? bytes : bytes + request.readableHighWaterMark;

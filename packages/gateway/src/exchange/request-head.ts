@@ -1,13 +1,13 @@
 /**
- * The head of a request as the app in the sandbox gets it: without what is between us and the client, without
- * anything that belongs to Torpor, and with the truth about where it comes from.
+ * The head of a request as the app in the sandbox gets it: without hop-by-hop headers, without credentials and headers
+ * of Torpor's, and with forwarding headers that the gateway itself has verified.
  */
 import { KEY_PROTOCOL_PREFIX } from '@torpor/protocol';
 import { withoutPreviewCookies } from '../access/preview-cookie.ts';
 import { HOP_BY_HOP, namedByConnection } from './hop-by-hop.ts';
 
 export interface Origin {
-  /** The host as the client named it. */
+  /** The host in the client's request. */
   readonly host: string;
   readonly scheme: 'http' | 'https';
   readonly remoteAddress: string;
@@ -17,20 +17,20 @@ export interface Origin {
 export interface RequestFacts {
   readonly method: string;
   readonly path: string;
-  /** The name under which the app is to know itself. */
+  /** The `Host` that the app gets. */
   readonly host: string;
   readonly rawHeaders: readonly string[];
   readonly origin: Origin;
-  /** Further names that are not passed on, lower-cased: those in which a key of ours came. */
+  /** Further headers that are not passed on, in lower case: those that carried a key or token of Torpor's. */
   readonly withheld: ReadonlySet<string>;
   readonly upgrade: boolean;
   readonly expectsContinue: boolean;
-  /** The length of a body that has one. */
+  /** The length of the body, if it is known. */
   readonly contentLength: string | undefined;
 }
 
-/** Ours to write, or Torpor's own, or claims about where the request comes from that we do not repeat. */
-const WRITTEN_BY_US: ReadonlySet<string> = new Set([
+/** Headers that the gateway writes itself, that are Torpor's, or that claim an unverified client address. */
+const NOT_COPIED: ReadonlySet<string> = new Set([
   'host',
   'content-length',
   'expect',
@@ -43,7 +43,7 @@ const WRITTEN_BY_US: ReadonlySet<string> = new Set([
   'e2b-traffic-access-token',
 ]);
 
-/** Every line ends with a line break; what ends the head is up to the framing of the body. */
+/** Every line ends with a line break. The caller adds the framing header of the body and the empty line. */
 export function requestHead(facts: RequestFacts, agentToken: string | undefined): string {
   const { rawHeaders, origin, withheld } = facts;
   const named = namedByConnection(rawHeaders);
@@ -59,21 +59,26 @@ export function requestHead(facts: RequestFacts, agentToken: string | undefined)
     if (name === 'cookie') cookies += cookies === '' ? value : `; ${value}`;
     else if (name === 'sec-websocket-protocol') protocols += protocols === '' ? value : `, ${value}`;
     else if (name === 'te') wantsTrailers ||= /(?:^|,)\s*trailers\b/i.test(value);
-    if (HOP_BY_HOP.has(name) || WRITTEN_BY_US.has(name) || isOurs(name)) continue;
+    if (HOP_BY_HOP.has(name) || NOT_COPIED.has(name) || hasReservedPrefix(name)) continue;
     if (named.has(name)) continue;
     head += `${given}: ${value}\r\n`;
   }
-  head += ownLines(facts, wantsTrailers, cookies, protocols);
+  head += gatewayLines(facts, wantsTrailers, cookies, protocols);
   if (agentToken !== undefined) head += `X-Access-Token: ${agentToken}\r\n`;
   return `${head}${forwarded(origin)}`;
 }
 
-/** Names that begin so are Torpor's, HTTP/2's, or a claim about the client's address. */
-function isOurs(name: string): boolean {
+/** Prefixes of Torpor's headers, of HTTP/2's pseudo-headers, and of claims about the client's address. */
+function hasReservedPrefix(name: string): boolean {
   return name.startsWith('torpor-') || name.startsWith('x-forwarded-') || name.startsWith(':');
 }
 
-function ownLines(facts: RequestFacts, wantsTrailers: boolean, cookies: string, protocols: string): string {
+function gatewayLines(
+  facts: RequestFacts,
+  wantsTrailers: boolean,
+  cookies: string,
+  protocols: string,
+): string {
   let lines = '';
   const kept = cookies === '' ? '' : withoutPreviewCookies(cookies);
   if (kept !== '') lines += `Cookie: ${kept}\r\n`;

@@ -8,7 +8,7 @@ import {
   openRaw,
 } from '../../testing/index.ts';
 
-/** Every trick that has worked on some proxy, each by its name. None may reach the app, or reach it as something else. */
+/** Known attacks on proxies, each by its name. None may reach the app, or reach it as another request. */
 
 let world: GatewayWorld;
 let sandbox: ReturnType<FakeSandboxes['make']>;
@@ -33,7 +33,7 @@ const raw = (lines: string[], body = '') => askRaw(world.port, lines, body);
 describe('request smuggling', () => {
   const smuggled = `GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n`;
 
-  it('CL.TE: both a length and chunks are refused', async () => {
+  it('CL.TE: a request with a length and chunks is refused', async () => {
     const text = await raw(
       ['POST / HTTP/1.1', `Host: ${host}`, 'Content-Length: 6', 'Transfer-Encoding: chunked'],
       `0\r\n\r\n${smuggled}`,
@@ -42,7 +42,7 @@ describe('request smuggling', () => {
     expect(reached).toEqual([]);
   });
 
-  it('TE.CL: the other way round too', async () => {
+  it('TE.CL: a request with chunks and a length is refused', async () => {
     const text = await raw(
       ['POST / HTTP/1.1', `Host: ${host}`, 'Transfer-Encoding: chunked', 'Content-Length: 4'],
       `${smuggled.length.toString(16)}\r\n${smuggled}\r\n0\r\n\r\n`,
@@ -60,7 +60,7 @@ describe('request smuggling', () => {
     ['a blank before the colon', 'Transfer-Encoding : chunked'],
     ['in two headers', 'Transfer-Encoding: chunked\r\nTransfer-Encoding: x'],
     ['with a vertical tab', 'Transfer-Encoding: \x0bchunked'],
-  ])('TE.TE: a coding that is spelt %s is refused, or is no coding', async (_, header) => {
+  ])('TE.TE: a transfer coding written as %s is refused or ignored', async (_, header) => {
     const text = await raw(
       ['POST / HTTP/1.1', `Host: ${host}`, 'Content-Length: 5', header, 'Connection: close'],
       `0\r\n\r\n${smuggled}`,
@@ -95,7 +95,7 @@ describe('request smuggling', () => {
     expect(text).not.toMatch(/^HTTP\/1\.1 200/);
   });
 
-  it('obs-fold: a header that goes on in the next line is refused', async () => {
+  it('obs-fold: a header that continues on the next line is refused', async () => {
     const text = await raw([
       'GET / HTTP/1.1',
       `Host: ${host}`,
@@ -122,7 +122,7 @@ describe('request smuggling', () => {
       'Transfer-Encoding: chunked',
       `${smuggled.length.toString(16)}\r\n${smuggled}\r\n0\r\n\r\n`,
     ],
-  ])('a wish for a WebSocket with a body %s is refused', async (_, framing, body) => {
+  ])('an upgrade request with a body %s is refused', async (_, framing, body) => {
     const text = await raw(
       ['GET / HTTP/1.1', `Host: ${host}`, 'Connection: Upgrade', 'Upgrade: websocket', framing],
       body,
@@ -131,7 +131,7 @@ describe('request smuggling', () => {
     expect(reached).toEqual([]);
   });
 
-  it('a body that is not read by the app is not the next request', async () => {
+  it('a body that the app does not read is not taken for the next request', async () => {
     await world.serve(
       sandbox,
       (request, response) => {
@@ -153,7 +153,7 @@ describe('request smuggling', () => {
   });
 });
 
-describe('host tricks', () => {
+describe('host confusion', () => {
   it('two Host headers are refused', async () => {
     const text = await raw(['GET / HTTP/1.1', `Host: ${host}`, 'Host: 127.0.0.1']);
     expect(statusOf(text)).toBe(400);
@@ -171,7 +171,7 @@ describe('host tricks', () => {
     expect(reached).toEqual([]);
   });
 
-  it('a target with the whole address of the host itself arrives as a path', async () => {
+  it("a target in absolute form with the request's own host arrives as a path", async () => {
     const text = await raw([`GET http://${host}/a?b HTTP/1.1`, `Host: ${host}`]);
     expect(statusOf(text)).toBe(200);
     expect(reached).toEqual(['GET /a?b']);
@@ -194,7 +194,7 @@ describe('host tricks', () => {
     expect(reached).toEqual([]);
   });
 
-  it('CONNECT and TRACE are not for anybody', async () => {
+  it('CONNECT and TRACE are refused', async () => {
     const client = await openRaw(world.port);
     client.send(`CONNECT ${host}:22 HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
     expect(await client.closed()).not.toMatch(/ 200 /);
@@ -204,7 +204,7 @@ describe('host tricks', () => {
 });
 
 describe('response smuggling', () => {
-  /** What a client gets from an app that answers with exactly these bytes. */
+  /** What a client gets from an app that responds with exactly these bytes. */
   async function answered(text: string, method = 'GET'): Promise<string> {
     await world.serveRaw(sandbox, (socket) => void socket.once('data', () => socket.end(text)), 4000);
     const lines = [`${method} / HTTP/1.1`, `Host: ${world.hostOf(sandbox, 4000)}`, 'Connection: close'];
@@ -233,7 +233,7 @@ describe('response smuggling', () => {
     ['HEAD', '200 OK', 'Content-Length: 5x'],
     ['GET', '304 Not Modified', 'Content-Length: 5\r\nContent-Length: 6'],
     ['GET', '204 No Content', 'Content-Length: -1'],
-  ])('%s: an answer %s with %j is refused', async (method, status, header) => {
+  ])('%s: a response %s with %j is refused', async (method, status, header) => {
     const text = await answered(`HTTP/1.1 ${status}\r\n${header}\r\n\r\nhello`, method);
     expect(statusOf(text)).toBe(502);
     expect(text).not.toContain('hello');
@@ -252,14 +252,14 @@ describe('response smuggling', () => {
     },
   );
 
-  it('a 1xx answer says no length, and what follows it is the answer', async () => {
+  it('a 1xx response has no length, and the response after it is the final one', async () => {
     const early = 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\nContent-Length: 5\r\n\r\n';
     const text = await answered(`${early}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`);
     expect(lengthsIn(text)).toEqual(['2']);
     expect(text.endsWith('\r\n\r\nok')).toBe(true);
   });
 
-  it('the answer to HEAD keeps its length', async () => {
+  it('a response to HEAD keeps its length', async () => {
     expect(lengthsIn(await answered('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n', 'HEAD'))).toEqual(['5']);
   });
 
@@ -273,14 +273,14 @@ describe('response smuggling', () => {
   });
 });
 
-describe('bombs', () => {
+describe('unbounded input', () => {
   it('headers that are too large are refused', async () => {
     const text = await raw(['GET / HTTP/1.1', `Host: ${host}`, `X-A: ${'b'.repeat(20_000)}`]);
     expect(statusOf(text)).toBe(431);
     expect(reached).toEqual([]);
   });
 
-  it('an answer whose head never ends is given up', async () => {
+  it('a response whose head never ends is aborted', async () => {
     await world.serveRaw(
       sandbox,
       (socket) => {
@@ -298,7 +298,7 @@ describe('bombs', () => {
     expect((await ask(world.port, world.hostOf(sandbox, 4000))).status).toBe(502);
   });
 
-  it('requests without end on one connection, none of which waits for an answer, end it', async () => {
+  it('a client that pipelines without end is disconnected', async () => {
     const asleep = world.sandboxes.make({ state: 'paused' });
     const waking = Promise.withResolvers<void>();
     asleep.onWake = () => waking.promise;
@@ -310,7 +310,7 @@ describe('bombs', () => {
     waking.resolve();
   });
 
-  it('early hints without end are given up', async () => {
+  it('endless early hints are aborted', async () => {
     await world.serveRaw(
       sandbox,
       (socket) => {
@@ -325,7 +325,7 @@ describe('bombs', () => {
     expect((await ask(world.port, world.hostOf(sandbox, 4000))).status).toBe(502);
   });
 
-  it('an app that sends one early hint after the other is heard, and no more is kept of it', async () => {
+  it('many early hints are passed on, and none is kept in memory', async () => {
     await world.serveRaw(
       sandbox,
       (socket) => {

@@ -1,20 +1,20 @@
-/** The headers of an answer as the client gets them: what an app may say to its visitors, and not to its neighbours'. */
+/** The headers of a response as the client gets them. An app may affect its own origin, but no other sandbox's. */
 import { ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { setsPreviewCookie } from '../access/preview-cookie.ts';
 import { HOP_BY_HOP, namedByConnection } from './hop-by-hop.ts';
 
 export interface ResponseHeaderRules {
-  /** The host that the client asked, lower-cased and without a port. */
+  /** The host of the client's request, in lower case and without a port. */
   readonly host: string;
-  /** The answer shares its origin with the API, and with the answers of other sandboxes. */
+  /** Whether the response has the same origin as the API and other sandboxes' responses. */
   readonly sharesOrigin: boolean;
-  /** Whether no cookie at all may be set. */
+  /** Whether the app may set no cookie at all. */
   readonly dropsCookies: boolean;
-  /** Whether the body will be sent in chunks, which may have trailers. */
+  /** Whether the body is sent in chunks, which may have trailers. */
   readonly isChunked: boolean;
 }
 
-/** Where a page of an app could otherwise reach beyond itself when it is served from the API's own origin. */
+/** Headers that concern a whole origin. They are dropped when the app is served from the API's own origin. */
 const FOR_OWN_ORIGIN_ONLY: ReadonlySet<string> = new Set([
   'clear-site-data',
   'service-worker-allowed',
@@ -25,14 +25,14 @@ const FOR_OWN_ORIGIN_ONLY: ReadonlySet<string> = new Set([
   'reporting-endpoints',
 ]);
 
-/** Between neighbours only, or the gateway's to say and not an app's. */
+/** Hop-by-hop headers, and headers that only the gateway may send. */
 const NEVER_PASSED: ReadonlySet<string> = new Set([
   ...HOP_BY_HOP,
   'alt-svc',
   ANSWERED_BY_HEADER.toLowerCase(),
 ]);
 
-/** Names and values take turns, in the order and the case in which the app sent them. */
+/** Names and values alternate, in the order and case in which the app sent them. */
 export function responseHeaders(raw: readonly string[], rules: ResponseHeaderRules): string[] {
   const named = namedByConnection(raw);
   const headers: string[] = [];
@@ -51,7 +51,7 @@ export function responseHeaders(raw: readonly string[], rules: ResponseHeaderRul
     if (rules.sharesOrigin && FOR_OWN_ORIGIN_ONLY.has(name)) continue;
     headers.push(given, value);
   }
-  // A policy of its own: the browser obeys all of them.
+  // In addition to a policy of the app: browsers enforce all of them.
   if (rules.sharesOrigin) headers.push('Content-Security-Policy', 'sandbox');
   return headers;
 }
@@ -59,6 +59,6 @@ export function responseHeaders(raw: readonly string[], rules: ResponseHeaderRul
 function maySetCookie(value: string, { host, dropsCookies }: ResponseHeaderRules): boolean {
   if (dropsCookies || setsPreviewCookie(value)) return false;
   const domains = [...value.matchAll(/;\s*domain\s*=\s*"?\.?([^;"\s]*)/gi)].map((found) => found[1] ?? '');
-  // For its own host it may; anything shorter belongs to its neighbours too.
+  // A cookie for a parent domain would be sent to other sandboxes too.
   return domains.every((domain) => domain === '' || domain.toLowerCase() === host);
 }

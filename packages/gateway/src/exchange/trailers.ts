@@ -1,8 +1,8 @@
-/** Fields after a body. They may say nothing that a head has been read for already: framing, routing, who asks. */
+/** Trailer fields. They must not contain framing, routing or credentials, which were decided from the head. */
 import { type HeadersByName, headersByName } from '../response/client-http.ts';
 import { HOP_BY_HOP } from './hop-by-hop.ts';
 
-const NEVER_AFTERWARDS: ReadonlySet<string> = new Set([
+const FORBIDDEN_TRAILERS: ReadonlySet<string> = new Set([
   'authorization',
   'content-encoding',
   'content-length',
@@ -18,18 +18,18 @@ const NEVER_AFTERWARDS: ReadonlySet<string> = new Set([
   'x-api-key',
 ]);
 
-function mayFollow(name: string): boolean {
+function isAllowedTrailer(name: string): boolean {
   const lower = name.toLowerCase();
-  if (HOP_BY_HOP.has(lower) || NEVER_AFTERWARDS.has(lower)) return false;
+  if (HOP_BY_HOP.has(lower) || FORBIDDEN_TRAILERS.has(lower)) return false;
   return !/^(?::|torpor-|e2b-|x-forwarded-)/.test(lower);
 }
 
-/** Names and values take turns. */
+/** Names and values alternate. */
 export function requestTrailers(raw: readonly string[]): string[] {
   const kept: string[] = [];
   for (let i = 0; i + 1 < raw.length; i += 2) {
     const name = raw[i] as string;
-    if (mayFollow(name)) kept.push(name, raw[i + 1] as string);
+    if (isAllowedTrailer(name)) kept.push(name, raw[i + 1] as string);
   }
   return kept;
 }

@@ -21,8 +21,8 @@ function frame(size: number, isMasked: boolean): Buffer {
   ]);
 }
 
-describe('following frames', () => {
-  it('knows where each ends, however the bytes are cut', () => {
+describe('a frame cursor', () => {
+  it('finds every frame boundary, however the bytes are split', () => {
     const size = fc.oneof(fc.nat({ max: 140 }), fc.constantFrom(125, 126, 65_535, 65_536));
     fc.assert(
       fc.property(
@@ -46,7 +46,7 @@ describe('following frames', () => {
     );
   });
 
-  it('stops at the first place between two frames when it is asked to', () => {
+  it('stops at the first frame boundary when asked to', () => {
     const cursor = new FrameCursor();
     cursor.follow(frame(10, false).subarray(0, 5), false);
     expect(cursor.follow(Buffer.concat([frame(10, false).subarray(5), frame(3, false)]), true)).toBe(7);

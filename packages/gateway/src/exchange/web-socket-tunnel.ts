@@ -1,6 +1,6 @@
 /**
- * A WebSocket between a client and an app: bytes as they come, both ways. It follows the frames only to know where
- * a word of its own can be put in: when the sandbox goes to sleep, the client is told to come back.
+ * A WebSocket between a client and an app: bytes are passed on as they come, both ways. The tunnel follows the frames
+ * only to know where it may insert a close frame: when the sandbox is paused, the client is told to come back.
  */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -11,114 +11,144 @@ import { CLIENT_LEFT, COME_BACK, FrameCursor } from './web-socket-frames.ts';
 
 export interface TunnelParts {
   readonly clock: Clock;
-  readonly door: SandboxGate;
+  readonly gate: SandboxGate;
   readonly client: Duplex;
   readonly upstream: Socket;
 }
 
+type TunnelMode =
+  | 'open'
+  /** The tunnel is to end as soon as the frame that is on its way to the client has passed. */
+  | 'ending'
+  /** Both sides were sent a close frame. Bytes that still come are read and dropped. */
+  | 'close_sent'
+  /** Both sockets are closed. */
+  | 'over';
+
+type TunnelEvent =
+  /** A pause begins, or the app's connection broke during one. */
+  'asked_to_end' | 'close_frame_sent' | 'sockets_closed';
+
+/** An event without an entry leaves the mode as it is. */
+const TRANSITIONS: Readonly<Record<TunnelMode, Readonly<Partial<Record<TunnelEvent, TunnelMode>>>>> = {
+  open: { asked_to_end: 'ending', sockets_closed: 'over' },
+  ending: { close_frame_sent: 'close_sent', sockets_closed: 'over' },
+  close_sent: { sockets_closed: 'over' },
+  over: {},
+};
+
 export class WebSocketTunnel implements ActiveExchange {
-  private readonly parts: TunnelParts;
-  private readonly toClient = new FrameCursor();
-  private readonly toApp = new FrameCursor();
-  private state: 'open' | 'leaving' | 'left' | 'over' = 'open';
+  readonly #parts: TunnelParts;
+  readonly #toClient = new FrameCursor();
+  readonly #toApp = new FrameCursor();
+  #mode: TunnelMode = 'open';
 
   constructor(parts: TunnelParts) {
-    this.parts = parts;
+    this.#parts = parts;
   }
 
-  /** `early` are bytes that came before it was known whose they are. */
+  /** `early` are bytes that came together with the handshake. */
   start(early: { readonly fromClient: Buffer; readonly fromApp: Buffer }): void {
-    const { client, upstream, door } = this.parts;
-    client.on('data', this.onClientData);
-    upstream.on('data', this.onAppData);
+    const { client, upstream, gate } = this.#parts;
+    client.on('data', this.#onClientData);
+    upstream.on('data', this.#onAppData);
     client.on('drain', () => upstream.resume());
     upstream.on('drain', () => client.resume());
     client.on('end', () => upstream.end());
     upstream.on('end', () => client.end());
     client.on('error', () => resetSocket(upstream));
-    upstream.on('error', this.onAppError);
-    client.on('close', () => this.over());
-    upstream.on('close', () => this.over());
-    if (early.fromClient.length > 0) this.onClientData(early.fromClient);
-    if (early.fromApp.length > 0) this.onAppData(early.fromApp);
+    upstream.on('error', this.#onAppError);
+    client.on('close', this.#onSocketClosed);
+    upstream.on('close', this.#onSocketClosed);
+    if (early.fromClient.length > 0) this.#onClientData(early.fromClient);
+    if (early.fromApp.length > 0) this.#onAppData(early.fromApp);
     client.resume();
     upstream.resume();
-    door.bytesMoved();
-    door.exchangeStarted(this);
+    gate.bytesMoved();
+    gate.exchangeStarted(this);
   }
 
-  /** Nobody waits for somebody who only listens, or has said goodbye. */
+  /** A pause waits until the client has its close frame. */
   isQuiet(): boolean {
-    return this.state === 'left' || this.state === 'over';
+    return this.#isClosed;
   }
 
-  /** Says goodbye as soon as the frame that is under way has passed. */
   askToEnd(): void {
-    if (this.state !== 'open') return;
-    this.state = 'leaving';
-    if (this.toClient.isBetweenFrames) this.sayGoodbye();
+    if (this.#mode !== 'open') return;
+    this.#setMode('asked_to_end');
+    if (this.#toClient.isBetweenFrames) this.#sendCloseFrames();
   }
 
   cut(): void {
     this.askToEnd();
-    // In the middle of a frame there is no place for a word.
-    if (this.state === 'leaving') this.parts.client.destroy();
-    resetSocket(this.parts.upstream);
+    // A close frame cannot be inserted in the middle of another frame.
+    if (this.#mode === 'ending') this.#parts.client.destroy();
+    resetSocket(this.#parts.upstream);
   }
 
-  private readonly onClientData = (chunk: Buffer): void => {
-    if (this.state === 'left' || this.state === 'over') return;
-    this.parts.door.bytesMoved();
-    this.toApp.follow(chunk, false);
-    if (!this.parts.upstream.write(chunk)) this.parts.client.pause();
+  get #isClosed(): boolean {
+    return this.#mode === 'close_sent' || this.#mode === 'over';
+  }
+
+  readonly #onClientData = (chunk: Buffer): void => {
+    if (this.#isClosed) return;
+    this.#parts.gate.bytesMoved();
+    this.#toApp.follow(chunk, false);
+    if (!this.#parts.upstream.write(chunk)) this.#parts.client.pause();
   };
 
-  private readonly onAppData = (chunk: Buffer): void => {
-    if (this.state === 'left' || this.state === 'over') return;
-    this.parts.door.bytesMoved();
-    const isLeaving = this.state === 'leaving';
-    const followed = this.toClient.follow(chunk, isLeaving);
+  readonly #onAppData = (chunk: Buffer): void => {
+    if (this.#isClosed) return;
+    this.#parts.gate.bytesMoved();
+    const isEnding = this.#mode === 'ending';
+    const followed = this.#toClient.follow(chunk, isEnding);
     const bytes = followed === chunk.length ? chunk : chunk.subarray(0, followed);
-    if (!this.parts.client.write(bytes)) this.parts.upstream.pause();
-    if (isLeaving && this.toClient.isBetweenFrames) this.sayGoodbye();
+    if (!this.#parts.client.write(bytes)) this.#parts.upstream.pause();
+    if (isEnding && this.#toClient.isBetweenFrames) this.#sendCloseFrames();
   };
 
-  private readonly onAppError = (): void => {
-    // A sandbox that falls asleep may reset its connections before it is our turn.
-    if (this.parts.door.isClosed) this.askToEnd();
-    if (this.state !== 'left') this.parts.client.destroy();
+  readonly #onAppError = (): void => {
+    // A sandbox that is paused may reset its connections before the gate cuts them.
+    if (this.#parts.gate.isClosed) this.askToEnd();
+    if (this.#mode !== 'close_sent') this.#parts.client.destroy();
   };
 
-  private sayGoodbye(): void {
-    const { client, upstream, clock, door } = this.parts;
-    this.state = 'left';
+  #sendCloseFrames(): void {
+    const { client, upstream, clock, gate } = this.#parts;
+    this.#setMode('close_frame_sent');
     client.end(COME_BACK);
-    if (this.toApp.isBetweenFrames) upstream.end(CLIENT_LEFT);
+    if (this.#toApp.isBetweenFrames) upstream.end(CLIENT_LEFT);
     else upstream.end();
-    // What still comes is read to its end and goes nowhere.
+    // Unread bytes would keep the sockets from closing.
     client.resume();
     upstream.resume();
-    const gone = new AbortController();
-    client.once('close', () => gone.abort());
-    clock.sleep(door.settings.goodbyeMs, gone.signal).then(
+    const closed = new AbortController();
+    client.once('close', () => closed.abort());
+    clock.sleep(gate.settings.goodbyeMs, closed.signal).then(
       () => client.destroy(),
       () => {},
     );
-    door.exchangeChanged();
+    gate.exchangeChanged();
   }
 
-  private over(): void {
-    const { client, upstream, door } = this.parts;
+  readonly #onSocketClosed = (): void => {
+    const { client, upstream, gate } = this.#parts;
     if (client.destroyed && !upstream.destroyed) resetSocket(upstream);
-    // The client has nobody to talk to any more; what it has not been sent yet still goes out.
-    if (upstream.destroyed && !client.destroyed && this.state !== 'left') client.end(() => client.destroy());
-    if (!client.destroyed || !upstream.destroyed || this.state === 'over') return;
-    this.state = 'over';
-    door.exchangeEnded(this);
+    // The app is gone. Bytes that the client has not been sent yet still go out.
+    if (upstream.destroyed && !client.destroyed && this.#mode !== 'close_sent')
+      client.end(() => client.destroy());
+    if (!client.destroyed || !upstream.destroyed || this.#mode === 'over') return;
+    this.#setMode('sockets_closed');
+    gate.exchangeEnded(this);
+  };
+
+  /** The only place that changes the mode. */
+  #setMode(event: TunnelEvent): void {
+    this.#mode = TRANSITIONS[this.#mode][event] ?? this.#mode;
   }
 }
 
-/** Only TCP can be reset. */
+/** Only TCP sockets can be reset. */
 function resetSocket(socket: Socket): void {
   try {
     socket.resetAndDestroy();

@@ -1,4 +1,4 @@
-/** A request that becomes a WebSocket: the client's connection as it is answered, and as it is taken over. */
+/** The client's side of a WebSocket handshake: a response on the raw socket, and the tunnel that takes the socket over. */
 import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -7,10 +7,10 @@ import type { ResponseHead } from '../upstream/response-head.ts';
 import { type ResponseHeaderRules, responseHeaders } from './response-headers.ts';
 import { type TunnelParts, WebSocketTunnel } from './web-socket-tunnel.ts';
 
-/** What a client sends with its wish to switch. */
+/** The client's socket after its upgrade request. */
 export interface Upgrade {
   readonly socket: Duplex;
-  /** What came right after it. */
+  /** Bytes that came right after the request's head. */
   readonly head: Buffer;
 }
 
@@ -18,25 +18,25 @@ export function isWebSocket({ headers }: IncomingMessage): boolean {
   return headers.upgrade?.toLowerCase() === 'websocket';
 }
 
-/** An answer on a connection that Node has let go of. Whatever is answered there is the last thing on it. */
+/** A response on a socket that Node's server has detached. The response is the last thing on that socket. */
 export function responseOn(request: IncomingMessage, socket: Duplex): ServerResponse & ClientResponse {
-  // From the beginning: a client that is gone while its sandbox wakes must not be anybody's fault.
+  // From the beginning: a client that leaves while its sandbox wakes must not raise an uncaught error.
   socket.on('error', () => socket.destroy());
   const response = new ServerResponse(request);
   response.shouldKeepAlive = false;
   response.once('finish', () => socket.end());
   response.assignSocket(socket as Socket);
-  // Nobody else would notice that it goes away.
-  socket.on('readable', noticeEnd);
-  socket.on('end', leave);
+  // A detached socket has no other reader that would notice its end.
+  socket.on('readable', readEnd);
+  socket.on('end', destroySocket);
   return response as ServerResponse & ClientResponse;
 }
 
-function noticeEnd(this: Duplex): void {
+function readEnd(this: Duplex): void {
   if (this.readableLength === 0) this.read();
 }
 
-function leave(this: Duplex): void {
+function destroySocket(this: Duplex): void {
   this.destroy();
 }
 
@@ -48,8 +48,8 @@ export function openTunnel(
   rules: Pick<ResponseHeaderRules, 'host' | 'sharesOrigin' | 'dropsCookies'>,
   fromApp: Buffer,
 ): void {
-  socket.off('readable', noticeEnd);
-  socket.off('end', leave);
+  socket.off('readable', readEnd);
+  socket.off('end', destroySocket);
   response.detachSocket(socket as Socket);
   const headers = responseHeaders(head.headers, { ...rules, isChunked: false });
   let text = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n';

@@ -21,7 +21,7 @@ beforeEach(async () => {
 });
 afterEach(() => world[Symbol.asyncDispose]());
 
-/** An app with WebSockets. */
+/** An app that accepts WebSockets. */
 async function sockets(
   options: ConstructorParameters<typeof WebSocketServer>[0] = {},
 ): Promise<WebSocketServer> {
@@ -40,7 +40,7 @@ async function closeOf(socket: WebSocket): Promise<{ code: number; reason: strin
 }
 
 describe('a WebSocket', () => {
-  it('carries messages of any size both ways, in their order', async () => {
+  it('carries messages of any size both ways, in order', async () => {
     const app = await sockets();
     app.on('connection', (socket) =>
       socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary })),
@@ -62,13 +62,13 @@ describe('a WebSocket', () => {
     expect(await closeOf(client)).toEqual({ code: 4321, reason: 'done here' });
   });
 
-  it("passes the app's own goodbye on", async () => {
+  it("passes on the app's own close frame", async () => {
     const app = await sockets();
     app.on('connection', (socket) => socket.close(4000, 'no more'));
     expect(await closeOf(connect())).toEqual({ code: 4000, reason: 'no more' });
   });
 
-  it('keeps our keys out of what the app sees, and the rest in', async () => {
+  it("hides Torpor's keys from the app, and passes on the other headers", async () => {
     const seen = Promise.withResolvers<Record<string, unknown>>();
     const app = await sockets();
     app.on('connection', (_, request) => seen.resolve(request.headers));
@@ -89,7 +89,7 @@ describe('a WebSocket', () => {
     client.terminate();
   });
 
-  it("gets the app's refusal as it is", async () => {
+  it("gets the app's refusal unchanged", async () => {
     await sockets({
       verifyClient: (_: unknown, decide: (ok: boolean, code: number, text: string) => void) =>
         decide(false, 403, 'not you'),
@@ -101,7 +101,7 @@ describe('a WebSocket', () => {
     client.terminate();
   });
 
-  it('gets ours in the usual shape', async () => {
+  it("gets the gateway's refusal in the usual shape", async () => {
     world.sandboxes.become(sandbox.id, { state: 'killed' });
     const client = connect();
     client.on('error', () => {});
@@ -115,7 +115,7 @@ describe('a WebSocket', () => {
     client.terminate();
   });
 
-  it('waits for a sandbox that sleeps, and is the one that wakes it', async () => {
+  it('wakes a sandbox that sleeps, and waits for it', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const app = await sockets();
     app.on('connection', (socket) => socket.send('awake'));
@@ -126,7 +126,7 @@ describe('a WebSocket', () => {
     client.terminate();
   });
 
-  it('that is given up while its sandbox wakes does not reach the app', async () => {
+  it('whose client leaves while the sandbox wakes does not reach the app', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -162,7 +162,7 @@ describe('a WebSocket', () => {
     expect((await closeOf(connect())).code).toBe(1006);
   });
 
-  it('is no faster than its reader', async () => {
+  it('moves bytes only as fast as the reader takes them', async () => {
     let app: Duplex | undefined;
     await world.serveRaw(sandbox, (socket) => {
       app = socket;
@@ -182,12 +182,12 @@ describe('a WebSocket', () => {
       before = app?.writableLength ?? -1;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
-    // Most of it waits where it was written.
+    // Most bytes wait in the writer's buffer.
     expect(app.writableLength).toBeGreaterThan(20 * 1024 * 1024);
     client.socket.destroy();
   });
 
-  it('is the only thing that a connection can become', async () => {
+  it('is the only protocol that a connection can be upgraded to', async () => {
     await world.serve(sandbox, (request, response) => response.end(`plain ${request.headers.upgrade}`));
     const client = await openRaw(world.port);
     client.send(
@@ -198,8 +198,8 @@ describe('a WebSocket', () => {
   });
 });
 
-describe('a WebSocket, when its sandbox goes to sleep,', () => {
-  it('is closed with a code that says to come back, and the app hears that its client has left', async () => {
+describe('a WebSocket whose sandbox is paused', () => {
+  it('is closed with code 1012, and its app with code 1001', async () => {
     const app = await sockets();
     const left = new Promise<number>((resolve) => {
       app.on('connection', (socket) => socket.on('close', resolve));
@@ -207,15 +207,15 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     const client = connect();
     await once(client, 'open');
     const closed = closeOf(client);
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     expect(await closed).toEqual({ code: 1012, reason: 'sleeping, come back' });
     expect(await left).toBe(1001);
-    await world.gateway.gate.cut(sandbox.id);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('gets the frame that was under way whole before that', async () => {
+  it('gets the whole current frame before the close frame', async () => {
     let app: Socket | undefined;
     await world.serveRaw(sandbox, (socket) => {
       app = socket;
@@ -230,16 +230,16 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     );
     // biome-ignore lint/suspicious/noControlCharactersInRegex: the bytes of a frame
     await client.until(/\x81\x05he$/);
-    await world.gateway.gate.close(sandbox.id);
-    const drained = world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    const drained = world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     app?.write(Buffer.from([0x6c, 0x6c, 0x6f, 0x81, 0x01, 0x21]));
     await drained;
     const text = await client.closed();
     expect(text.split('\r\n\r\n')[1]).toBe('\x81\x05hello\x88\x15\x03\xf4sleeping, come back');
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('that stays in the middle of a frame is broken off', async () => {
+  it('is broken off when a frame does not end in time', async () => {
     await world.serveRaw(sandbox, (socket) => {
       socket.once('data', () => {
         socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
@@ -252,14 +252,14 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     );
     // biome-ignore lint/suspicious/noControlCharactersInRegex: the bytes of a frame
     await client.until(/\x81\x05he$/);
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, AbortSignal.timeout(50));
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, AbortSignal.timeout(50));
+    await world.gateway.gates.cut(sandbox.id);
     expect((await client.closed()).split('\r\n\r\n')[1]).toBe('\x81\x05he');
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('is told so also when it was only opening', async () => {
+  it('is closed with the same code when it was just opening', async () => {
     const answer = Promise.withResolvers<void>();
     const inside = Promise.withResolvers<void>();
     await sockets({
@@ -270,16 +270,16 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     });
     const closed = closeOf(connect());
     await inside.promise;
-    await world.gateway.gate.close(sandbox.id);
-    const drained = world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    const drained = world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     answer.resolve();
     await drained;
     expect((await closed).code).toBe(1012);
-    await world.gateway.gate.cut(sandbox.id);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('is told so also when the sandbox resets its connections first', async () => {
+  it('is closed with the same code when the sandbox resets its connections first', async () => {
     let inside: Socket | undefined;
     const app = await sockets();
     app.on('connection', (_, request) => {
@@ -288,28 +288,28 @@ describe('a WebSocket, when its sandbox goes to sleep,', () => {
     const client = connect();
     await once(client, 'open');
     const closed = closeOf(client);
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     inside?.resetAndDestroy();
     expect((await closed).code).toBe(1012);
-    await world.gateway.gate.cut(sandbox.id);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('may come back at once, and is held until it wakes', async () => {
+  it('may connect again at once, and is held until the sandbox runs', async () => {
     const app = await sockets();
     app.on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
     const client = connect();
     await once(client, 'open');
     const closed = closeOf(client);
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    await gate.drain(sandbox.id, new AbortController().signal);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    await gates.drain(sandbox.id, new AbortController().signal);
     await closed;
     const again = connect();
     again.on('open', () => again.send('back'));
-    await gate.cut(sandbox.id);
+    await gates.cut(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
-    await gate.open(sandbox.id);
+    await gates.open(sandbox.id);
     const [message] = (await once(again, 'message')) as [Buffer];
     expect(message.toString()).toBe('back');
     expect(sandbox.wakes).toHaveLength(1);

@@ -1,122 +1,116 @@
 /**
- * The line of those who want to one port of a sandbox. Whoever comes to an open door and finds a free connection
- * passes at once; everybody else waits here, and connections are handed out in order of arrival. Being held and
- * waiting for a connection are the same thing.
+ * The admission queue of one sandbox port. A request that finds an open gate, an empty queue and an idle connection
+ * is dispatched at once. Every other request waits here, and connections are handed out in order of arrival. A
+ * request that is held by a closed gate and a request that waits for a connection wait in the same queue.
  */
 import type { Address, AgentAddress, Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
-import type { SandboxFacts } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
 import { connect, PortClosed } from '../upstream/connect.ts';
 import { Connection, type ConnectionOwner } from '../upstream/connection.ts';
 import type { Exchange } from './exchange.ts';
+import type { GateEpoch } from './gate-mode.ts';
+import {
+  known,
+  type PortEvent,
+  type PortGrace,
+  type PortMode,
+  portModeAfter,
+  type RunningPortGrace,
+  UNTRIED,
+} from './port-mode.ts';
 import { notRunning } from './refusals.ts';
 
-/** One run of a sandbox, as far as this gateway believes in it. A door that was closed begins a new one. */
-export interface GateEpoch {
-  readonly sandbox: SandboxFacts;
-}
+/** Which queued requests may be dispatched. */
+export type Admits = 'all' | 'queued_before_close' | 'none';
 
-/** Who may pass: everybody, or only who waited when the door was closed, or nobody until it opens. */
-export type Admits2 = 'everybody' | 'earlier' | 'nobody';
-
-/** What those in line may hope for at a port that is closed. */
-export interface PortGrace {
-  /** How long from now on. */
-  readonly ms: number;
-  /** The declared service that is still coming up, if that is the reason. */
-  readonly starting: string | undefined;
-}
-
-/** What a line asks of its door. */
+/** What an admission queue asks of its gate. */
 export interface QueueGate {
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  /** The present run; undefined when it is not known that there is one. */
+  /** The present run of the sandbox; undefined when the gate does not know of one. */
   readonly epoch: GateEpoch | undefined;
-  readonly admits: Admits2;
-  /** Finds out whether the sandbox runs, and makes it; then all lines move on. */
-  ensureRunning(): void;
-  /** The run is not what it was believed to be. */
-  epochEnded(era: GateEpoch): void;
-  dial(era: GateEpoch, port: number): Promise<Address | AgentAddress | null>;
-  portGraceOf(era: GateEpoch, port: number): PortGrace;
-  explainClosed(era: GateEpoch, port: number, hope: PortGrace): Promise<TorporError>;
-  leftQueue(passage: Exchange): void;
-  /** Nothing may be left of a line. */
+  readonly admits: Admits;
+  /** Finds out whether the sandbox runs, wakes it if not, and advances all queues. */
+  wake(): void;
+  /** The sandbox is not the run that the gate knew: the next request looks at it again. */
+  endEpoch(epoch: GateEpoch): void;
+  dial(epoch: GateEpoch, port: number): Promise<Address | AgentAddress | null>;
+  portGraceOf(epoch: GateEpoch, port: number): PortGrace;
+  explainClosedPort(epoch: GateEpoch, port: number, grace: PortGrace): Promise<TorporError>;
+  /** The exchange was dispatched, refused or given up by its client. */
+  leftQueue(exchange: Exchange): void;
+  /** The queue may have become empty. */
   releaseIfUnused(): void;
 }
 
-const FIRST_LOOK_MS = 5;
-const LONGEST_LOOK_MS = 200;
-/** A connection that its server closes in a moment is not used any more. */
-const MARGIN_MS = 1_000;
+/** A connection is not reused in the last moments before its server closes it. */
+const KEEP_ALIVE_MARGIN_MS = 1_000;
 
-interface Idle {
+interface IdleConnection {
   readonly connection: Connection;
   readonly until: number;
 }
 
 export class AdmissionQueue implements ConnectionOwner {
-  readonly port: number;
-  private readonly door: QueueGate;
-  private readonly waiting: Exchange[] = [];
-  /** How many of them, from the first on, waited already when the door was closed. */
-  private earlier = 0;
-  private readonly eraOf = new Map<Connection, GateEpoch>();
-  /** Those used last come first: the others may then be closed. */
-  private readonly idle: Idle[] = [];
-  /** New connections on which nothing has come back yet; the app may not even have taken them up. */
-  private readonly unheard = new Set<Connection>();
-  private connecting = 0;
-  /** A question that is under way; whoever needs a connection meanwhile takes its answer too. */
-  private dialling: ReturnType<QueueGate['dial']> | undefined;
-  /** Whether somebody has answered on the port in this run. */
-  private proven: GateEpoch | undefined;
-  /** The run in which it was last found closed, and how long the next rest is. */
-  private missedIn: GateEpoch | undefined;
-  /** Taken once, when it was first found closed: what is left of a start must not be counted from a later look. */
-  private hope: (PortGrace & { readonly since: number }) | undefined;
-  private restMs = FIRST_LOOK_MS;
-  private isResting = false;
+  readonly #port: number;
+  readonly #gate: QueueGate;
+  readonly #waiting: Exchange[] = [];
+  /** How many requests at the head of the queue were there when the gate closed. */
+  #queuedBeforeClose = 0;
+  readonly #epochOf = new Map<Connection, GateEpoch>();
+  /** The connection that was used last is reused first, so that the others can time out. */
+  readonly #idle: IdleConnection[] = [];
+  /** New connections without a response byte yet. The app may not have accepted them. */
+  readonly #unconfirmed = new Set<Connection>();
+  /** Connections that are being opened. */
+  #connecting = 0;
+  /** A dial that is under way; further attempts share its result. */
+  #dialing: ReturnType<QueueGate['dial']> | undefined;
+  #mode: PortMode = UNTRIED;
 
-  constructor(port: number, door: QueueGate) {
-    this.port = port;
-    this.door = door;
+  constructor(port: number, gate: QueueGate) {
+    this.#port = port;
+    this.#gate = gate;
   }
 
   get isEmpty(): boolean {
-    return this.waiting.length === 0 && this.eraOf.size === 0 && this.connecting === 0;
+    return this.#waiting.length === 0 && this.#epochOf.size === 0 && this.#connecting === 0;
   }
 
-  /** Whether somebody is about to pass; not at a port that has turned out to be closed. */
+  /** Whether a request is about to be dispatched. A pause does not wait for requests at a closed port. */
   get isMoving(): boolean {
-    return this.passable > 0 && this.door.epoch !== undefined && !this.isResting;
+    return this.#admissible > 0 && this.#gate.epoch !== undefined && !this.#isBlocked;
   }
 
-  private get passable(): number {
-    const { admits } = this.door;
-    if (admits === 'everybody') return this.waiting.length;
-    return admits === 'earlier' ? this.earlier : 0;
+  /** No connection is opened while the queue backs off or refuses. */
+  get #isBlocked(): boolean {
+    return this.#mode.name === 'backing_off' || this.#mode.name === 'refusing';
   }
 
-  /** The door is being closed. */
-  closing(): void {
-    this.earlier = this.waiting.length;
+  /** How many requests at the head of the queue may be dispatched. */
+  get #admissible(): number {
+    const { admits } = this.#gate;
+    if (admits === 'all') return this.#waiting.length;
+    return admits === 'queued_before_close' ? this.#queuedBeforeClose : 0;
   }
 
-  /** A free connection, when nobody is before the one who asks. */
-  takeAtOnce(): Connection | undefined {
-    const { admits, epoch: era } = this.door;
-    const isFree = this.waiting.length === 0 && admits === 'everybody' && era !== undefined;
-    return isFree ? this.takeIdle() : undefined;
+  gateClosed(): void {
+    this.#queuedBeforeClose = this.#waiting.length;
   }
 
-  private takeIdle(): Connection | undefined {
-    const now = this.door.clock.monotonic();
-    for (let free = this.idle.pop(); free !== undefined; free = this.idle.pop()) {
-      const { connection, until } = free;
-      if (connection.isUsable && now < until && this.eraOf.get(connection) === this.door.epoch) {
+  /** An idle connection, when no request waits before the caller's. */
+  takeIdleIfFirst(): Connection | undefined {
+    const { admits, epoch } = this.#gate;
+    const isFirst = this.#waiting.length === 0 && admits === 'all' && epoch !== undefined;
+    return isFirst ? this.#takeIdle() : undefined;
+  }
+
+  #takeIdle(): Connection | undefined {
+    const now = this.#gate.clock.monotonic();
+    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
+      const { connection, until } = idle;
+      if (connection.isUsable && now < until && this.#epochOf.get(connection) === this.#gate.epoch) {
         connection.socket.setTimeout(0);
         return connection;
       }
@@ -125,175 +119,181 @@ export class AdmissionQueue implements ConnectionOwner {
     return undefined;
   }
 
-  join(passage: Exchange): void {
-    this.waiting.push(passage);
-    this.pump();
+  join(exchange: Exchange): void {
+    this.#waiting.push(exchange);
+    this.advance();
   }
 
-  /** Back to the head of the line, for one whose connection was dead already. The other free ones are no better. */
-  joinFirst(passage: Exchange): void {
+  /** Puts a request back at the head, after its reused connection was dead. The other idle ones are suspect too. */
+  joinFirst(exchange: Exchange): void {
     this.dropIdle();
-    this.waiting.unshift(passage);
-    this.earlier++;
-    this.pump();
+    this.#waiting.unshift(exchange);
+    this.#queuedBeforeClose++;
+    this.advance();
   }
 
-  /** False when it is not in line (any more). */
-  leave(passage: Exchange): boolean {
-    const at = this.waiting.indexOf(passage);
+  /** False when the exchange is not in the queue. */
+  leave(exchange: Exchange): boolean {
+    const at = this.#waiting.indexOf(exchange);
     if (at < 0) return false;
-    this.waiting.splice(at, 1);
-    if (at < this.earlier) this.earlier--;
-    this.door.leftQueue(passage);
+    this.#waiting.splice(at, 1);
+    if (at < this.#queuedBeforeClose) this.#queuedBeforeClose--;
+    this.#gate.leftQueue(exchange);
     return true;
   }
 
   refuseAll(error: TorporError): void {
-    for (const passage of [...this.waiting]) this.refuse(passage, error);
+    for (const exchange of [...this.#waiting]) this.#refuse(exchange, error);
   }
 
-  /** Moves the line on as far as it can be moved now. */
-  pump(): void {
-    if (this.passable === 0 || this.isResting) return;
-    const { epoch: era, settings } = this.door;
-    if (era === undefined) {
-      for (const passage of this.waiting.filter(({ countsAsUse: isUse }) => !isUse))
-        this.refuse(passage, notRunning());
-      if (this.waiting.length > 0) this.door.ensureRunning();
+  /** Dispatches as many requests as possible now, and opens the connections for the others. */
+  advance(): void {
+    if (this.#admissible === 0 || this.#isBlocked) return;
+    const { epoch, settings } = this.#gate;
+    if (epoch === undefined) {
+      for (const exchange of this.#waiting.filter(({ countsAsUse }) => !countsAsUse))
+        this.#refuse(exchange, notRunning());
+      if (this.#waiting.length > 0) this.#gate.wake();
       return;
     }
-    while (this.passable > 0 && this.mayOvertake) {
-      const free = this.takeIdle();
-      if (free === undefined) break;
-      this.handOver(free);
+    while (this.#admissible > 0 && this.#mayReuse) {
+      const idle = this.#takeIdle();
+      if (idle === undefined) break;
+      this.#dispatchNext(idle);
     }
-    // Until somebody has answered there, one attempt is enough to know.
-    const atOnce = this.proven === era ? settings.connectingAtOnce : 1;
-    while (this.connecting < Math.min(this.passable, atOnce)) this.open(era);
+    // Until the port has answered in this epoch, one attempt is enough to find out.
+    const atOnce = known(this.#mode, epoch).name === 'answering' ? settings.connectingAtOnce : 1;
+    while (this.#connecting < Math.min(this.#admissible, atOnce)) this.#open(epoch);
   }
 
-  /** A connection is handed to the next in line, or kept for whoever comes. */
+  /** Hands the connection to the next request, or keeps it for later ones. */
   becameIdle(connection: Connection, promisedMs: number | undefined): void {
-    const { epoch: era, settings, clock } = this.door;
-    if (era === undefined || this.eraOf.get(connection) !== era) return void connection.socket.destroy();
-    if (this.passable > 0 && (connection.requests === 0 || this.mayOvertake)) {
-      this.handOver(connection);
+    const { epoch, settings, clock } = this.#gate;
+    if (epoch === undefined || this.#epochOf.get(connection) !== epoch)
+      return void connection.socket.destroy();
+    if (this.#admissible > 0 && (connection.requests === 0 || this.#mayReuse)) {
+      this.#dispatchNext(connection);
       return;
     }
-    const promised = promisedMs === undefined ? settings.idleConnectionMs : promisedMs - MARGIN_MS;
+    const promised = promisedMs === undefined ? settings.idleConnectionMs : promisedMs - KEEP_ALIVE_MARGIN_MS;
     const ms = Math.min(promised, settings.idleConnectionMaxMs);
     if (ms <= 0) return void connection.socket.destroy();
     connection.socket.setTimeout(ms);
-    this.idle.push({ connection, until: clock.monotonic() + ms });
+    this.#idle.push({ connection, until: clock.monotonic() + ms });
   }
 
   firstByteReceived(connection: Connection): void {
-    if (this.unheard.delete(connection)) this.pump();
+    if (this.#unconfirmed.delete(connection)) this.advance();
   }
 
   connectionClosed(connection: Connection): void {
     this.firstByteReceived(connection);
-    this.eraOf.delete(connection);
-    const at = this.idle.findIndex((free) => free.connection === connection);
-    if (at >= 0) this.idle.splice(at, 1);
-    this.door.releaseIfUnused();
+    this.#epochOf.delete(connection);
+    const at = this.#idle.findIndex((idle) => idle.connection === connection);
+    if (at >= 0) this.#idle.splice(at, 1);
+    this.#gate.releaseIfUnused();
   }
 
   dropIdle(): void {
-    for (const { connection } of this.idle.splice(0)) connection.reset();
+    for (const { connection } of this.#idle.splice(0)) connection.reset();
   }
 
   /**
-   * What is sent on a connection that the app knows arrives before what was sent earlier on one that it has not
-   * taken up yet. Those who wait keep their order, so they get new connections until the others are heard from.
+   * A request on a connection that the app has accepted overtakes an earlier request on a connection that the app has
+   * not accepted yet. To keep their order, waiting requests get new connections until all others are confirmed.
    */
-  private get mayOvertake(): boolean {
-    return this.unheard.size === 0;
+  get #mayReuse(): boolean {
+    return this.#unconfirmed.size === 0;
   }
 
-  private handOver(connection: Connection): void {
-    const next = this.waiting.shift();
+  #dispatchNext(connection: Connection): void {
+    const next = this.#waiting.shift();
     if (next === undefined) return;
-    if (this.earlier > 0) this.earlier--;
-    if (connection.requests === 0) this.unheard.add(connection);
-    this.door.leftQueue(next);
+    if (this.#queuedBeforeClose > 0) this.#queuedBeforeClose--;
+    if (connection.requests === 0) this.#unconfirmed.add(connection);
+    this.#gate.leftQueue(next);
     next.begin(connection);
   }
 
-  private open(era: GateEpoch): void {
-    this.connecting++;
-    this.connect(era).then(
+  #open(epoch: GateEpoch): void {
+    this.#connecting++;
+    this.#connect(epoch).then(
       (connection) => {
-        this.connecting--;
-        this.hope = undefined;
-        this.restMs = FIRST_LOOK_MS;
-        if (this.door.epoch === era) this.proven = era;
+        this.#connecting--;
+        if (this.#gate.epoch === epoch) this.#setMode('connected', { epoch });
         this.becameIdle(connection, undefined);
-        this.pump();
+        this.advance();
       },
       (thrown: unknown) => {
-        this.connecting--;
-        this.missed(era, thrown);
+        this.#connecting--;
+        this.#connectFailed(epoch, thrown);
       },
     );
   }
 
-  private async connect(era: GateEpoch): Promise<Connection> {
-    const { clock, settings } = this.door;
-    const found = await this.dial(era);
+  async #connect(epoch: GateEpoch): Promise<Connection> {
+    const { clock, settings } = this.#gate;
+    const found = await this.#dial(epoch);
     if (found === null) throw new PortClosed('nothing listens');
     const [address, token] = 'token' in found ? [found.address, found.token] : [found, undefined];
     const socket = await connect(address, clock, settings.connectMs);
     const connection = new Connection(socket, token, settings.maxHeadBytes, this);
-    this.eraOf.set(connection, era);
+    this.#epochOf.set(connection, epoch);
     return connection;
   }
 
-  private dial(era: GateEpoch): ReturnType<QueueGate['dial']> {
-    this.dialling ??= this.door.dial(era, this.port).finally(() => {
-      this.dialling = undefined;
+  #dial(epoch: GateEpoch): ReturnType<QueueGate['dial']> {
+    this.#dialing ??= this.#gate.dial(epoch, this.#port).finally(() => {
+      this.#dialing = undefined;
     });
-    return this.dialling;
+    return this.#dialing;
   }
 
-  private missed(era: GateEpoch, thrown: unknown): void {
-    if (this.door.epoch !== era || this.waiting.length === 0) return void this.pump();
-    if (this.missedIn !== era) {
-      this.missedIn = era;
-      this.hope = undefined;
-      this.restMs = FIRST_LOOK_MS;
-    }
+  #connectFailed(epoch: GateEpoch, thrown: unknown): void {
+    if (this.#gate.epoch !== epoch || this.#waiting.length === 0) return void this.advance();
     if (!(thrown instanceof PortClosed)) {
-      // The sandbox may have changed under us. It is looked at again, and says itself what has become of it.
-      this.door.epochEnded(era);
-      return void this.rest();
+      // The sandbox may have changed since the gate saw it. The next attempt looks at it again.
+      this.#gate.endEpoch(epoch);
+      return void this.#backOff(epoch, undefined);
     }
-    this.proven = undefined;
-    const now = this.door.clock.monotonic();
-    this.hope ??= { ...this.door.portGraceOf(era, this.port), since: now };
-    const { hope } = this;
-    if (now - hope.since < hope.ms) return void this.rest();
-    this.hope = undefined;
-    const hopeless = [...this.waiting];
-    this.isResting = true;
-    this.door.explainClosed(era, this.port, hope).then((error) => {
-      this.isResting = false;
-      for (const passage of hopeless) this.refuse(passage, error);
-      this.pump();
+    const now = this.#gate.clock.monotonic();
+    const grace = known(this.#mode, epoch).grace ?? {
+      ...this.#gate.portGraceOf(epoch, this.#port),
+      since: now,
+    };
+    if (now - grace.since < grace.ms) this.#backOff(epoch, grace);
+    else this.#refuseWaiting(epoch, grace);
+  }
+
+  #backOff(epoch: GateEpoch, grace: RunningPortGrace | undefined): void {
+    if (!this.#setMode('connect_failed', { epoch, grace })) return;
+    const mode = this.#mode;
+    this.#gate.clock.sleep(mode.delayMs).then(() => {
+      if (this.#mode === mode) this.#setMode('delay_over');
+      this.advance();
     });
   }
 
-  private refuse(passage: Exchange, error: TorporError): void {
-    if (this.leave(passage)) passage.refuse(error);
+  /** Refuses the requests that wait now. A request that joins meanwhile gets an attempt of its own. */
+  #refuseWaiting(epoch: GateEpoch, grace: PortGrace): void {
+    if (!this.#setMode('grace_over', { epoch })) return;
+    const mode = this.#mode;
+    const refused = [...this.#waiting];
+    this.#gate.explainClosedPort(epoch, this.#port, grace).then((error) => {
+      if (this.#mode === mode) this.#setMode('refused');
+      for (const exchange of refused) this.#refuse(exchange, error);
+      this.advance();
+    });
   }
 
-  private rest(): void {
-    const ms = this.restMs;
-    this.restMs = Math.min(2 * ms, LONGEST_LOOK_MS);
-    this.isResting = true;
-    this.door.clock.sleep(ms).then(() => {
-      this.isResting = false;
-      this.pump();
-    });
+  #refuse(exchange: Exchange, error: TorporError): void {
+    if (this.leave(exchange)) exchange.refuse(error);
+  }
+
+  /** The only place that changes the mode; `port-mode.ts` has the table. False when the event changes nothing. */
+  #setMode(event: PortEvent, about?: Parameters<typeof portModeAfter>[2]): boolean {
+    const before = this.#mode;
+    this.#mode = portModeAfter(before, event, about);
+    return this.#mode !== before;
   }
 }

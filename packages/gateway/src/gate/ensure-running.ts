@@ -1,4 +1,4 @@
-/** Brings a sandbox to run: waits for what is under way, wakes it if it sleeps and may be woken. */
+/** Makes sure that a sandbox runs: waits for a transition that is under way, and wakes a sandbox that sleeps. */
 import type { Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
@@ -9,11 +9,11 @@ export interface EnsureRunningParts {
   readonly sandboxes: Pick<Sandboxes, 'find' | 'wake'>;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  /** Resolves when the door is not closed. */
+  /** Resolves when the gate is open. */
   readonly untilOpen: () => Promise<void>;
 }
 
-/** Resolves with the sandbox as it runs; throws what stands in the way. */
+/** Resolves with the running sandbox; throws why it cannot run. */
 export async function ensureRunning(
   parts: EnsureRunningParts,
   id: SandboxId,
@@ -33,7 +33,7 @@ export async function ensureRunning(
         if (await wake(parts, sandbox, signal)) continue;
         break;
       case 'resuming':
-        // Joining tells at once when it runs; whoever may not wake it looks again instead.
+        // Joining the resume reports its end at once. Without autoResume the sandbox is polled instead.
         if (sandbox.autoResume && (await wake(parts, sandbox, signal))) continue;
         break;
       case 'creating':
@@ -46,7 +46,7 @@ export async function ensureRunning(
   }
 }
 
-/** False when something else is under way, and the sandbox has to be looked at again a little later. */
+/** False when another transition is under way: the caller looks at the sandbox again a little later. */
 async function wake(
   { sandboxes }: EnsureRunningParts,
   sandbox: SandboxFacts,

@@ -1,24 +1,24 @@
-/** What passes through a door: a request, or a socket that a request became. */
+/** What passes through a gate: one request, or the tunnel that it became. */
 import type { TorporError } from '@torpor/protocol';
 import type { Connection } from '../upstream/connection.ts';
 
 export interface Exchange {
-  /** What it keeps in memory while it is held. */
+  /** The memory that the exchange keeps while it is held. */
   readonly heldBytes: number;
-  /** Whether it is use of the sandbox: it may wake it, and holds it awake. */
+  /** Whether the exchange is use of the sandbox: it may wake the sandbox, and keeps it awake. */
   readonly countsAsUse: boolean;
-  /** Its turn has come: it sends its request at once, before anybody else does anything. */
+  /** Dispatches the request. It is written before this returns, so that requests keep their order. */
   begin(connection: Connection): void;
-  /** It will not be passed on, and nothing in the sandbox has seen it. */
+  /** The request will not be dispatched. Nothing in the sandbox has seen it. */
   refuse(error: TorporError): void;
 }
 
-/** A passage that has begun, as a pause sees it. */
+/** A dispatched exchange, as a pause sees it. */
 export interface ActiveExchange {
-  /** Whether a pause need not wait for it: it has its answer, and nothing has moved for a while. */
+  /** Whether a pause need not wait: the response has begun, and no byte has moved for a while. */
   isQuiet(now: number): boolean;
-  /** Asks it to come to an end by itself, if it is of the kind that can. */
+  /** Asks the exchange to end by itself, if its protocol can. */
   askToEnd(): void;
-  /** Ends it. Whatever has not been answered is answered that it was dispatched. */
+  /** Ends the exchange. A client without a response is told that its request was dispatched. */
   cut(): void;
 }

@@ -1,4 +1,4 @@
-/** How many requests are held, and how much memory they keep, at one door and at all doors together. */
+/** Bounds the number of held requests and their memory, per sandbox and over all sandboxes. */
 import { TorporError } from '@torpor/protocol';
 
 export interface HeldRequestBounds {
@@ -7,35 +7,36 @@ export interface HeldRequestBounds {
 }
 
 export class HeldRequestBudget {
-  private readonly bounds: HeldRequestBounds;
-  private readonly within: HeldRequestBudget | undefined;
-  private count = 0;
-  private bytes = 0;
+  readonly #bounds: HeldRequestBounds;
+  /** The budget that this one is a part of. */
+  readonly #overall: HeldRequestBudget | undefined;
+  #count = 0;
+  #bytes = 0;
 
-  constructor(bounds: HeldRequestBounds, within?: HeldRequestBudget) {
-    this.bounds = bounds;
-    this.within = within;
+  constructor(bounds: HeldRequestBounds, overall?: HeldRequestBudget) {
+    this.#bounds = bounds;
+    this.#overall = overall;
   }
 
   get held(): number {
-    return this.count;
+    return this.#count;
   }
 
   hasRoomFor(bytes: number): boolean {
-    const fits = this.count < this.bounds.count && this.bytes + bytes <= this.bounds.bytes;
-    return fits && (this.within?.hasRoomFor(bytes) ?? true);
+    const fits = this.#count < this.#bounds.count && this.#bytes + bytes <= this.#bounds.bytes;
+    return fits && (this.#overall?.hasRoomFor(bytes) ?? true);
   }
 
   add(bytes: number): void {
-    this.count++;
-    this.bytes += bytes;
-    this.within?.add(bytes);
+    this.#count++;
+    this.#bytes += bytes;
+    this.#overall?.add(bytes);
   }
 
   remove(bytes: number): void {
-    this.count--;
-    this.bytes -= bytes;
-    this.within?.remove(bytes);
+    this.#count--;
+    this.#bytes -= bytes;
+    this.#overall?.remove(bytes);
   }
 }
 

@@ -1,14 +1,14 @@
 /**
- * Why a request is not passed on, each case with its own words. All of them say whether anything inside the
- * sandbox has seen the request: a client may send again what was never dispatched.
+ * The errors of requests that are not passed on, or not answered. Each says in `dispatched` whether a program in the
+ * sandbox may have seen the request: a client may repeat a request that was never dispatched.
  */
 import { type ErrorDetails, lostDetails, type SandboxId, TorporError } from '@torpor/protocol';
 import type { SandboxFacts } from '../sandboxes.ts';
 
 export function unknownSandbox(sandboxId: SandboxId): TorporError {
-  return new TorporError('not_found', 'There is no sandbox of this name.', {
+  return new TorporError('not_found', 'There is no sandbox with this name.', {
     sandboxId,
-    hint: 'Check the address. Sandboxes that were removed long ago are forgotten.',
+    hint: 'Check the address. Sandboxes that were removed long ago are no longer known.',
     details: { dispatched: false },
   });
 }
@@ -28,24 +28,24 @@ export function sandboxGone({ id, state, reason, lostCheckpoint }: SandboxFacts)
     });
   }
   if (state === 'failed') {
-    return new TorporError('conflict', 'The sandbox never came to run.', {
+    return new TorporError('conflict', 'The sandbox failed before it ever ran.', {
       ...extra,
-      hint: 'Its events say what went wrong. Create a new one.',
+      hint: 'The events of the sandbox say what went wrong. Create a new sandbox.',
     });
   }
   return new TorporError('killed', 'The sandbox was killed.', extra);
 }
 
-/** It sleeps, and whoever made it does not want that a visit wakes it. */
+/** The sandbox sleeps, and its creator has turned waking by requests off. */
 export function autoResumeOff({ id }: SandboxFacts): TorporError {
-  return new TorporError('conflict', 'The sandbox sleeps, and does not wake for visitors.', {
+  return new TorporError('conflict', 'The sandbox sleeps, and requests do not wake it.', {
     sandboxId: id,
-    hint: 'It does not wake by itself (autoResume is off): resume it first.',
+    hint: 'Resume the sandbox first: its autoResume is off.',
     details: { dispatched: false, state: 'paused' },
   });
 }
 
-/** For questions that must not wake anybody. */
+/** For health questions, which must not wake the sandbox. */
 export function notRunning(): TorporError {
   return new TorporError('conflict', 'The sandbox does not run.', { details: { dispatched: false } });
 }
@@ -61,17 +61,17 @@ export function stillStarting(sandboxId: SandboxId, port: number, service: strin
   return new TorporError('unreachable', `The service "${service}" on port ${port} is still starting.`, {
     sandboxId,
     retryAfterMs: 2_000,
-    hint: 'Try again in a moment. `torpor logs` shows what the service says.',
+    hint: 'Try again in a moment. `torpor logs` shows the output of the service.',
     details: { dispatched: false, port, service },
   });
 }
 
-/** It was held for as long as a request may be. */
+/** The request was held for as long as `holdMs` allows. */
 export function heldTooLong(sandboxId: SandboxId, ms: number): TorporError {
   return new TorporError('unreachable', `The sandbox was not ready within ${ms} ms.`, {
     sandboxId,
     retryAfterMs: 2_000,
-    hint: 'It is still on its way, and nothing has seen the request: send it again.',
+    hint: 'The sandbox is still starting and has not seen the request: send it again.',
     details: { dispatched: false },
   });
 }
@@ -91,20 +91,20 @@ export function serverStopping(): TorporError {
   });
 }
 
-/** The sandbox went to sleep or was killed, or the server stops, with the request inside. */
+/** The sandbox was paused or killed, or the server stops, before the app had answered. */
 export function cutByPause(sandboxId: SandboxId): TorporError {
   return new TorporError('unreachable', 'The sandbox stopped before it had answered.', {
     sandboxId,
     retryable: false,
     retryAfterMs: 1_000,
-    hint: 'The request reached the app, which may have acted on it. Look before you send it again.',
+    hint: 'The request reached the app, which may have acted on it. Check before you send it again.',
     details: { dispatched: true },
   });
 }
 
-/** The program took the request and broke off, or answered with something that is not HTTP. */
+/** The program took the request and closed the connection, or answered with something that is not HTTP. */
 export function badAppResponse(sandboxId: SandboxId, port: number, cause: unknown): TorporError {
-  return new TorporError('no_answer', `The program on port ${port} did not answer properly.`, {
+  return new TorporError('no_answer', `The program on port ${port} gave no valid answer.`, {
     sandboxId,
     retryable: false,
     details: { dispatched: true, port },
@@ -112,7 +112,7 @@ export function badAppResponse(sandboxId: SandboxId, port: number, cause: unknow
   });
 }
 
-/** The same error, with the word that nothing inside has seen the request. */
+/** The same error with `dispatched: false`. */
 export function notDispatched(error: TorporError, sandboxId: SandboxId): TorporError {
   const { code, message, ...extra } = error.toBody();
   return new TorporError(code, message, {

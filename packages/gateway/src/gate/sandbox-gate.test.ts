@@ -21,27 +21,27 @@ const untilHeld = async (count: number) => {
 };
 
 describe('a pause', () => {
-  it('holds new requests from the moment the door is closed, also on connections that are open', async () => {
+  it('holds new requests as soon as the gate is closed, also on open connections', async () => {
     let requests = 0;
     await world.serve(sandbox, (_, response) => {
       requests++;
       response.end('ok');
     });
     await get();
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
     const held = [get(), get({ method: 'POST', body: 'x' })];
     await untilHeld(2);
     expect(requests).toBe(1);
-    await gate.cut(sandbox.id);
+    await gates.cut(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
-    await gate.open(sandbox.id);
+    await gates.open(sandbox.id);
     for (const answer of held) expect(await answer).toMatchObject({ status: 200 });
     expect(sandbox.wakes).toHaveLength(1);
     expect(requests).toBe(3);
   });
 
-  it('waits for requests that are inside', async () => {
+  it('waits for requests that the app has not answered', async () => {
     const answer = Promise.withResolvers<void>();
     const inside = Promise.withResolvers<void>();
     await world.serve(sandbox, async (_, response) => {
@@ -51,9 +51,9 @@ describe('a pause', () => {
     });
     const asked = get();
     await inside.promise;
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     let isDrained = false;
-    const drained = world.gateway.gate.drain(sandbox.id, forever).then(() => {
+    const drained = world.gateway.gates.drain(sandbox.id, forever).then(() => {
       isDrained = true;
     });
     await delay(100);
@@ -61,24 +61,24 @@ describe('a pause', () => {
     answer.resolve();
     await drained;
     expect(await asked).toMatchObject({ status: 200, text: 'whole' });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('does not wait for streams on which nothing moves', async () => {
+  it('does not wait for quiet streams', async () => {
     await world.serve(sandbox, (_, response) => void response.write('data: 1\n\n'));
     const stream = await open(world.port, host);
     stream.on('error', () => {});
     await once(stream, 'data');
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, forever);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, forever);
     const broken = new Promise((resolve) => stream.on('close', resolve));
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
     await broken;
     expect(stream.complete).toBe(false);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('answers what it cuts off with the word that it was dispatched', async () => {
+  it('answers the requests that it cuts off with dispatched: true', async () => {
     const inside = Promise.withResolvers<void>();
     const reset = Promise.withResolvers<void>();
     await world.serve(sandbox, (request) => {
@@ -87,10 +87,10 @@ describe('a pause', () => {
     });
     const asked = get({ method: 'POST', body: 'x' });
     await inside.promise;
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    await gate.drain(sandbox.id, AbortSignal.timeout(20));
-    await gate.cut(sandbox.id);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    await gates.drain(sandbox.id, AbortSignal.timeout(20));
+    await gates.cut(sandbox.id);
     const { status, headers, text } = await asked;
     expect(status).toBe(503);
     expect(headers['retry-after']).toBe('1');
@@ -98,61 +98,61 @@ describe('a pause', () => {
       error: { code: 'unreachable', retryable: false, sandboxId: sandbox.id, details: { dispatched: true } },
     });
     await reset.promise;
-    await gate.open(sandbox.id);
+    await gates.open(sandbox.id);
   });
 
-  it('says the same when the sandbox resets its connections first', async () => {
+  it('answers with dispatched: true also when the sandbox resets its connections first', async () => {
     const inside = Promise.withResolvers<Socket>();
     await world.serve(sandbox, ({ socket }) => inside.resolve(socket));
     const asked = get({ method: 'POST', body: 'x' });
     const socket = await inside.promise;
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     socket.resetAndDestroy();
     const answer = await asked;
     expect(answer.status).toBe(503);
     expect(answer.json()).toMatchObject({ error: { code: 'unreachable', details: { dispatched: true } } });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('closes the connections that nobody uses as well', async () => {
+  it('closes idle connections too', async () => {
     const closed = Promise.withResolvers<void>();
     await world.serve(sandbox, (request, response) => {
       request.socket.on('close', () => closed.resolve());
       response.end('ok');
     });
     await get();
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
     await closed.promise;
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('that fails lets those who were held go on, and wakes nobody', async () => {
+  it('that fails lets held requests pass, without a wake', async () => {
     await world.serve(sandbox, (_, response) => response.end('ok'));
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     const held = get();
     await untilHeld(1);
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
     expect(await held).toMatchObject({ status: 200 });
     expect(sandbox.wakes).toHaveLength(0);
   });
 
-  it('of one sandbox does not concern another', async () => {
+  it('of one sandbox does not affect another', async () => {
     const other = world.sandboxes.make();
     await world.serve(other, (_, response) => response.end('other'));
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     expect(await ask(world.port, world.hostOf(other))).toMatchObject({ status: 200, text: 'other' });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
   });
 
-  it('right after a wake lets those in who waited for it, and nobody who comes later', async () => {
+  it('right after a wake lets the requests pass that waited for it, and holds later ones', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const seen: string[] = [];
     await world.serve(sandbox, (request, response) => {
       seen.push(request.url ?? '');
       response.end('ok');
     });
-    // How to get there is known only after the door was closed again.
+    // The address is known only after the gate was closed again.
     const way = Promise.withResolvers<void>();
     const asked = Promise.withResolvers<void>();
     const { dial } = world.sandboxes;
@@ -164,60 +164,60 @@ describe('a pause', () => {
     const earlier = [get({ path: '/earlier' }), get({ path: '/earlier' })];
     await untilHeld(2);
     await asked.promise;
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    const drained = gate.drain(sandbox.id, forever);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    const drained = gates.drain(sandbox.id, forever);
     const later = get({ path: '/later' });
     await untilHeld(3);
     way.resolve();
     await drained;
     for (const answer of earlier) expect(await answer).toMatchObject({ status: 200 });
     expect(seen).toEqual(['/earlier', '/earlier']);
-    await gate.cut(sandbox.id);
-    await gate.open(sandbox.id);
+    await gates.cut(sandbox.id);
+    await gates.open(sandbox.id);
     expect(await later).toMatchObject({ status: 200 });
   });
 
-  it('does not wait for those at a port that is closed', async () => {
+  it('does not wait for requests at a closed port', async () => {
     world.sandboxes.become(sandbox.id, { services: [{ name: 'web', port: 3000 }], startedAt: Date.now() });
     const asked = get();
     while (sandbox.dials < 3) await delay(5);
-    const { gate } = world.gateway;
-    await gate.close(sandbox.id);
-    await gate.drain(sandbox.id, forever);
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    await gates.drain(sandbox.id, forever);
     await world.serve(sandbox, (_, response) => response.end('at last'));
-    await gate.cut(sandbox.id);
-    await gate.open(sandbox.id);
+    await gates.cut(sandbox.id);
+    await gates.open(sandbox.id);
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
-  it('in the middle of a wake: those who wait are served in the end', async () => {
+  it('in the middle of a wake: the waiting requests are answered in the end', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
     await world.serve(sandbox, (_, response) => response.end('ok'));
     const asked = get();
     await untilHeld(1);
-    await world.gateway.gate.close(sandbox.id);
+    await world.gateway.gates.close(sandbox.id);
     waking.resolve();
     await delay(20);
-    await world.gateway.gate.cut(sandbox.id);
+    await world.gateway.gates.cut(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     sandbox.onWake = async () => {};
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
     expect(await asked).toMatchObject({ status: 200 });
   });
 
-  it('with a kill at its end tells those who were held', async () => {
-    await world.gateway.gate.close(sandbox.id);
+  it('that ends with a kill answers held requests with 410', async () => {
+    await world.gateway.gates.close(sandbox.id);
     const held = get();
     await untilHeld(1);
     world.sandboxes.become(sandbox.id, { state: 'killed' });
-    await world.gateway.gate.open(sandbox.id);
+    await world.gateway.gates.open(sandbox.id);
     expect(await held).toMatchObject({ status: 410 });
   });
 
-  it('again and again, under steady traffic: every request is answered, and run once', async () => {
+  it('thirty times under steady traffic: every request is answered, and runs once', async () => {
     const runs = new Map<string, number>();
     await world.serve(sandbox, async (request, response) => {
       const name = request.url ?? '';
@@ -239,16 +239,16 @@ describe('a pause', () => {
         return sent;
       }),
     );
-    const { gate } = world.gateway;
+    const { gates } = world.gateway;
     for (let i = 0; i < 30; i++) {
-      // Each time somebody has come through, and others are on their way.
+      // Before each pause at least one request was answered, and others are under way.
       const before = answered;
       while (answered === before) await delay(1);
-      await gate.close(sandbox.id);
-      await gate.drain(sandbox.id, forever);
-      await gate.cut(sandbox.id);
+      await gates.close(sandbox.id);
+      await gates.drain(sandbox.id, forever);
+      await gates.cut(sandbox.id);
       world.sandboxes.become(sandbox.id, { state: 'paused' });
-      await gate.open(sandbox.id);
+      await gates.open(sandbox.id);
     }
     isOver = true;
     const sent = (await traffic).reduce((sum, count) => sum + count, 0);
@@ -259,7 +259,7 @@ describe('a pause', () => {
 });
 
 describe('a server that stops', () => {
-  it('refuses who waits, lets finish who is inside, and cuts off who does not', async () => {
+  it('refuses waiting requests, waits for active ones, and cuts off those that do not end', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const other = world.sandboxes.make();
     const waking = Promise.withResolvers<void>();
@@ -291,10 +291,10 @@ describe('a server that stops', () => {
   });
 });
 
-describe('the doors', () => {
-  it('are forgotten when nobody goes to them, and are not made for sandboxes that do not exist', async () => {
+describe('gates', () => {
+  it('are removed without traffic, and are not created for sandboxes that do not exist', async () => {
     await using quick = await makeGatewayWorld({ settings: { quietMs: 10, idleConnectionMs: 10 } });
-    const doors = (quick.gateway as unknown as { doors: { size: number } }).doors;
+    const { gates } = quick.gateway;
     const one = quick.sandboxes.make();
     const asleep = quick.sandboxes.make({ state: 'paused', preview: 'private' });
     await quick.serveRaw(one, (socket) => {
@@ -303,6 +303,6 @@ describe('the doors', () => {
     expect((await ask(quick.port, quick.hostOf(one))).status).toBe(200);
     expect((await ask(quick.port, quick.hostOf(asleep))).status).toBe(403);
     expect((await ask(quick.port, '3000-zzzzzzzzzzzzzzzzzzzz.sbx.localhost')).status).toBe(404);
-    while (doors.size > 0) await delay(10);
+    while (gates.size > 0) await delay(10);
   });
 });

@@ -1,22 +1,27 @@
 /**
- * The door of one sandbox: who waits in front of it, who is inside, and whether it is closed. The engine closes
- * it to pause the sandbox and opens it again; the first in line then wakes what sleeps behind it.
+ * The traffic gate of one sandbox: it admits requests, counts the exchanges that are under way, and wakes a sandbox
+ * that sleeps. The engine closes the gate to pause the sandbox, and opens it afterwards.
  */
 import type { Address, AgentAddress, Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { AGENT_PORT } from '../route/route.ts';
 import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
 import type { GatewaySettings } from '../settings.ts';
-import {
-  AdmissionQueue,
-  type Admits2,
-  type GateEpoch,
-  type PortGrace,
-  type QueueGate,
-} from './admission-queue.ts';
+import { AdmissionQueue, type Admits, type QueueGate } from './admission-queue.ts';
 import { ensureRunning } from './ensure-running.ts';
 import type { ActiveExchange, Exchange } from './exchange.ts';
+import {
+  type GateEpoch,
+  type GateEvent,
+  type GateModeName,
+  gateModeAfter,
+  INITIAL_GATE_MODE,
+  type WakeEvent,
+  type WakeMode,
+  wakeModeAfter,
+} from './gate-mode.ts';
 import { HeldRequestBudget, tooManyHeld } from './held-request-budget.ts';
+import type { PortGrace } from './port-mode.ts';
 import {
   heldTooLong,
   notDispatched,
@@ -31,257 +36,298 @@ export interface SandboxGateParts {
   readonly sandboxes: Sandboxes;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  readonly holdingOverall: HeldRequestBudget;
+  /** Shared by all gates. */
+  readonly overallBudget: HeldRequestBudget;
   /** Fires when the server stops. */
   readonly stopping: AbortSignal;
   readonly observe: GateObserver;
 }
 
-/** For figures and logs; never for decisions. */
+/** For metrics and logs; never for decisions. */
 export interface GateObserver {
   woken(id: SandboxId, ms: number, error: TorporError | undefined): void;
 }
 
-interface Failure {
-  readonly error: TorporError;
-  readonly at: number;
-}
+const ADMITS: Readonly<Record<GateModeName, Admits>> = {
+  unknown: 'all',
+  open: 'all',
+  draining: 'queued_before_close',
+  closed: 'none',
+};
 
 export class SandboxGate implements QueueGate {
   readonly id: SandboxId;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
-  /** What was last seen of the sandbox; enough to know who may come in. */
-  facts: SandboxFacts | undefined;
-  epoch: GateEpoch | undefined;
-  admits: Admits2 = 'everybody';
-  readonly holding: HeldRequestBudget;
-  private readonly parts: SandboxGateParts;
-  private readonly lines = new Map<number, AdmissionQueue>();
-  private readonly passing = new Set<ActiveExchange>();
-  private readonly lease: TrafficLease;
-  private readonly onIdle: (door: SandboxGate) => void;
-  private shut: PromiseWithResolvers<void> | undefined;
-  private isBringing = false;
-  private isWanted = false;
-  private failure: Failure | undefined;
-  private onChange: () => void = () => {};
+  readonly #parts: SandboxGateParts;
+  readonly #budget: HeldRequestBudget;
+  /** One per port. */
+  readonly #queues = new Map<number, AdmissionQueue>();
+  readonly #active = new Set<ActiveExchange>();
+  readonly #lease: TrafficLease;
+  readonly #onUnused: (gate: SandboxGate) => void;
+  #facts: SandboxFacts | undefined;
+  #mode = INITIAL_GATE_MODE;
+  #wake: WakeMode = { name: 'idle' };
+  /** A client without a place in a queue wants the sandbox. Independent of both modes: it outlives a closed gate. */
+  #wakeRequested = false;
+  /** Resolves when the gate that was closed last opens. */
+  #opened = Promise.withResolvers<void>();
+  /** Makes a drain look again at what it waits for. */
+  #notifyDrain: () => void = () => {};
 
-  constructor(id: SandboxId, parts: SandboxGateParts, onIdle: (door: SandboxGate) => void) {
+  constructor(id: SandboxId, parts: SandboxGateParts, onUnused: (gate: SandboxGate) => void) {
     this.id = id;
-    this.parts = parts;
+    this.#parts = parts;
     this.clock = parts.clock;
     this.settings = parts.settings;
-    this.onIdle = onIdle;
+    this.#onUnused = onUnused;
     const { heldPerSandbox, heldBytesPerSandbox, quietMs } = parts.settings;
-    this.holding = new HeldRequestBudget(
+    this.#budget = new HeldRequestBudget(
       { count: heldPerSandbox, bytes: heldBytesPerSandbox },
-      parts.holdingOverall,
+      parts.overallBudget,
     );
     const hold = () => parts.sandboxes.hold(id);
-    this.lease = new TrafficLease(parts.clock, quietMs, hold, () => this.releaseIfUnused(), parts.stopping);
+    this.#lease = new TrafficLease(parts.clock, quietMs, hold, () => this.releaseIfUnused(), parts.stopping);
+  }
+
+  /** What was last seen of the sandbox; enough to check access. */
+  get facts(): SandboxFacts | undefined {
+    return this.#facts;
+  }
+
+  get epoch(): GateEpoch | undefined {
+    return this.#mode.epoch;
+  }
+
+  get admits(): Admits {
+    return ADMITS[this.#mode.name];
   }
 
   get isClosed(): boolean {
-    return this.shut !== undefined;
+    return this.#mode.name === 'draining' || this.#mode.name === 'closed';
   }
 
-  /** Whether the server stops: connections are not kept. */
+  /** Whether the server stops: client connections are not kept alive. */
   get isStopping(): boolean {
-    return this.parts.stopping.aborted;
+    return this.#parts.stopping.aborted;
   }
 
   get isWaking(): boolean {
-    return this.isBringing;
+    return this.#wake.name === 'waking';
   }
 
-  /** Whether something is under way that ends with an open port, so that it makes sense to show how far it is. */
-  isStartingUp(port: number): boolean {
-    return this.epoch === undefined || this.portGraceOf(this.epoch, port).starting !== undefined;
-  }
-
-  /** Why the sandbox could not be woken last time; undefined when it could, or nobody has tried. */
+  /** Why the last attempt to wake the sandbox failed; undefined when it succeeded, or there was none. */
   get lastFailure(): TorporError | undefined {
-    return this.failure?.error;
+    return this.#wake.name === 'failed' ? this.#wake.error : undefined;
   }
 
-  /** Passes it on at once, or holds it until its turn has come. */
-  enter(port: number, passage: Exchange): void {
-    if (this.parts.stopping.aborted) return void passage.refuse(serverStopping());
-    if (this.passing.size >= this.settings.passingPerSandbox)
-      return void passage.refuse(tooManyActive(this.id));
-    const line = this.line(port);
-    const free = line.takeAtOnce();
-    if (free !== undefined) return void passage.begin(free);
-    if (!this.holding.hasRoomFor(passage.heldBytes)) return void passage.refuse(tooManyHeld());
-    this.hold(passage);
-    line.join(passage);
+  /** Whether something is under way that ends with an open port, so that it makes sense to show progress. */
+  isStartingUp(port: number): boolean {
+    const { epoch } = this;
+    return epoch === undefined || this.portGraceOf(epoch, port).starting !== undefined;
   }
 
-  /** A request whose connection was dead before it had arrived: nobody has seen it, and it keeps its place. */
-  reenter(port: number, passage: Exchange): void {
-    if (this.parts.stopping.aborted) return void passage.refuse(serverStopping());
-    this.hold(passage);
-    this.line(port).joinFirst(passage);
+  /** Dispatches the exchange at once, or holds it in the queue of its port. */
+  enter(port: number, exchange: Exchange): void {
+    if (this.isStopping) return void exchange.refuse(serverStopping());
+    if (this.#active.size >= this.settings.passingPerSandbox)
+      return void exchange.refuse(tooManyActive(this.id));
+    const queue = this.#queueOf(port);
+    const idle = queue.takeIdleIfFirst();
+    if (idle !== undefined) return void exchange.begin(idle);
+    if (!this.#budget.hasRoomFor(exchange.heldBytes)) return void exchange.refuse(tooManyHeld());
+    this.#hold(exchange);
+    queue.join(exchange);
   }
 
-  /** The passage is not wanted any more. False when it is not in line. */
-  leave(port: number, passage: Exchange): boolean {
-    return this.lines.get(port)?.leave(passage) ?? false;
+  /** For a request whose connection was dead before the request arrived: no app has seen it, and it keeps its place. */
+  reenter(port: number, exchange: Exchange): void {
+    if (this.isStopping) return void exchange.refuse(serverStopping());
+    this.#hold(exchange);
+    this.#queueOf(port).joinFirst(exchange);
   }
 
-  /** Wakes the sandbox as soon as it may be, though nobody waits in line for it. */
+  /** Takes the exchange out of its queue. False when it is in none. */
+  leave(port: number, exchange: Exchange): boolean {
+    return this.#queues.get(port)?.leave(exchange) ?? false;
+  }
+
+  /** Wakes the sandbox as soon as the gate is open, though no request waits in a queue. */
   requestWake(): void {
-    this.isWanted = true;
-    if (!this.isClosed && this.epoch === undefined) this.ensureRunning();
+    this.#wakeRequested = true;
+    if (!this.isClosed && this.epoch === undefined) this.wake();
   }
 
-  /** What is seen of the sandbox from elsewhere; a sandbox that runs can be gone to. */
+  /** Takes note of the sandbox as another reader has seen it. */
   noteSandbox(sandbox: SandboxFacts): void {
-    this.facts = sandbox;
-    if (sandbox.state === 'running' && !this.isClosed) this.epoch ??= { sandbox };
+    this.#facts = sandbox;
+    if (sandbox.state === 'running') this.#setMode('running', sandbox);
   }
 
-  exchangeStarted(passing: ActiveExchange): void {
-    this.passing.add(passing);
-    // A WebSocket may open while a pause waits for those inside.
-    if (this.isClosed || this.isStopping) passing.askToEnd();
+  exchangeStarted(exchange: ActiveExchange): void {
+    this.#active.add(exchange);
+    // A WebSocket may open while a pause drains the gate.
+    if (this.isClosed || this.isStopping) exchange.askToEnd();
   }
 
-  exchangeEnded(passing: ActiveExchange): void {
-    this.passing.delete(passing);
-    this.onChange();
+  exchangeEnded(exchange: ActiveExchange): void {
+    this.#active.delete(exchange);
+    this.#notifyDrain();
     this.releaseIfUnused();
   }
 
-  /** Something inside has changed that a pause may wait for. */
+  /** An active exchange may have become quiet. */
   exchangeChanged(): void {
-    this.onChange();
+    this.#notifyDrain();
   }
 
-  /** Bytes have moved. */
   bytesMoved(): void {
-    this.lease.moved();
+    this.#lease.bytesMoved();
   }
 
-  /** Somebody inside has to be waited for, or (-1) not any more. */
+  /** An active exchange begins to wait for its response, or (-1) stops waiting. */
   awaitingResponse(change: 1 | -1): void {
-    this.lease.wait(change);
+    this.#lease.countWaiting(change);
   }
 
-  /** Who comes now has to wait. Who waited may still pass: a pause soon after each wake would starve them. */
+  leftQueue(exchange: Exchange): void {
+    this.#budget.remove(exchange.heldBytes);
+    if (exchange.countsAsUse) this.#lease.countWaiting(-1);
+    this.#notifyDrain();
+  }
+
+  /** Holds new requests. Requests that are queued already may still pass: a pause after each wake would starve them. */
   close(): void {
-    if (this.shut !== undefined) return;
-    this.shut = Promise.withResolvers();
-    this.admits = 'earlier';
-    for (const line of this.lines.values()) line.closing();
+    if (this.isClosed) return;
+    this.#opened = Promise.withResolvers();
+    this.#setMode('close');
+    for (const queue of this.#queues.values()) queue.gateClosed();
   }
 
-  /** Resolves when nothing is inside that a pause has to wait for, or the signal fires. */
+  /** Resolves when no exchange is left that a pause has to wait for, or the signal fires. */
   async drain(signal: AbortSignal): Promise<void> {
-    for (const passing of this.passing) passing.askToEnd();
-    const isQuiet = (passing: ActiveExchange) => passing.isQuiet(this.clock.monotonic());
-    const isCalm = () =>
-      [...this.passing].every(isQuiet) && ![...this.lines.values()].some((line) => line.isMoving);
-    while (!signal.aborted && !isCalm()) {
+    for (const exchange of this.#active) exchange.askToEnd();
+    while (!signal.aborted && !this.#isDrained()) {
       const changed = new AbortController();
-      this.onChange = () => changed.abort();
+      this.#notifyDrain = () => changed.abort();
       await this.clock
         .sleep(this.settings.drainQuietMs / 4, AbortSignal.any([signal, changed.signal]))
         .catch(() => {});
     }
-    this.onChange = () => {};
-    if (this.isClosed) this.admits = 'nobody';
+    this.#notifyDrain = () => {};
+    this.#setMode('drained');
   }
 
+  #isDrained(): boolean {
+    const now = this.clock.monotonic();
+    return (
+      [...this.#active].every((exchange) => exchange.isQuiet(now)) &&
+      ![...this.#queues.values()].some((queue) => queue.isMoving)
+    );
+  }
+
+  /** Ends every exchange and resets every connection into the sandbox. */
   cut(): void {
-    if (this.isClosed) this.admits = 'nobody';
-    this.epoch = undefined;
-    for (const passing of [...this.passing]) passing.cut();
-    for (const line of this.lines.values()) line.dropIdle();
+    this.#setMode('cut');
+    for (const exchange of [...this.#active]) exchange.cut();
+    for (const queue of this.#queues.values()) queue.dropIdle();
   }
 
+  /** Admits requests again. What the gate knew about the sandbox is forgotten: the pause may have changed it. */
   open(): void {
-    this.epoch = undefined;
-    for (const line of this.lines.values()) line.dropIdle();
-    this.failure = undefined;
-    this.shut?.resolve();
-    this.shut = undefined;
-    this.admits = 'everybody';
-    if (this.isWanted) this.ensureRunning();
-    for (const line of this.lines.values()) line.pump();
+    this.#setMode('open');
+    this.#setWake({ type: 'gate_opened' });
+    for (const queue of this.#queues.values()) queue.dropIdle();
+    this.#opened.resolve();
+    if (this.#wakeRequested) this.wake();
+    for (const queue of this.#queues.values()) queue.advance();
     this.releaseIfUnused();
   }
 
-  /** Nobody who waits will be let in any more. */
+  /** Answers every queued request with the error. */
   refuseAll(error: TorporError): void {
-    for (const line of this.lines.values()) line.refuseAll(error);
+    for (const queue of this.#queues.values()) queue.refuseAll(error);
   }
 
-  ensureRunning(): void {
-    if (this.isBringing || this.isClosed || this.parts.stopping.aborted) return;
-    const { failure, clock } = this;
-    if (failure !== undefined && clock.monotonic() - failure.at < this.settings.failureMs) {
-      return void this.refuseAll(failure.error);
+  wake(): void {
+    if (this.isWaking || this.isClosed || this.isStopping) return;
+    if (this.#wake.name === 'failed') {
+      const { error, at } = this.#wake;
+      if (this.clock.monotonic() - at < this.settings.failureMs) return void this.refuseAll(error);
     }
-    this.isBringing = true;
-    this.isWanted = false;
-    this.reach().then(
+    this.#wakeRequested = false;
+    this.#setWake({ type: 'started' });
+    this.#findRunning().then(
       (sandbox) => {
-        this.isBringing = false;
-        this.failure = undefined;
-        // A door that was closed meanwhile begins anew when it opens.
+        this.#setWake({ type: 'succeeded' });
+        // A gate that was closed meanwhile begins again when it opens.
         if (this.isClosed) return;
         this.noteSandbox(sandbox);
-        for (const line of this.lines.values()) line.pump();
+        for (const queue of this.#queues.values()) queue.advance();
       },
       (thrown: unknown) => {
-        this.isBringing = false;
         const error = notDispatched(TorporError.from(thrown), this.id);
-        this.failure = { error, at: clock.monotonic() };
+        this.#setWake({ type: 'failed', error, at: this.clock.monotonic() });
         this.refuseAll(error);
         this.releaseIfUnused();
       },
     );
   }
 
-  epochEnded(era: GateEpoch): void {
-    if (this.epoch === era) this.epoch = undefined;
+  endEpoch(epoch: GateEpoch): void {
+    if (this.epoch === epoch) this.#setMode('epoch_ended');
   }
 
   dial({ sandbox }: GateEpoch, port: number): Promise<Address | AgentAddress | null> {
-    const { sandboxes } = this.parts;
+    const { sandboxes } = this.#parts;
     return port === AGENT_PORT ? sandboxes.agent(sandbox) : sandboxes.dial(sandbox, port);
   }
 
   portGraceOf({ sandbox }: GateEpoch, port: number): PortGrace {
     const { startingMs, portGraceMs } = this.settings;
     const age = sandbox.startedAt === null ? 0 : this.clock.now() - sandbox.startedAt;
-    const service = sandbox.services.find((one) => one.port === port);
+    const service = sandbox.services.find((declared) => declared.port === port);
     if (service !== undefined && age < startingMs) return { ms: startingMs - age, starting: service.name };
     return { ms: service !== undefined || age < portGraceMs ? portGraceMs : 0, starting: undefined };
   }
 
-  async explainClosed({ sandbox }: GateEpoch, port: number, { starting }: PortGrace): Promise<TorporError> {
+  async explainClosedPort(
+    { sandbox }: GateEpoch,
+    port: number,
+    { starting }: PortGrace,
+  ): Promise<TorporError> {
     if (starting !== undefined) return stillStarting(this.id, port, starting);
-    const open = await this.parts.sandboxes.openPorts(sandbox).catch(() => []);
-    return portClosed(this.id, port, open);
+    const openPorts = await this.#parts.sandboxes.openPorts(sandbox).catch(() => []);
+    return portClosed(this.id, port, openPorts);
   }
 
-  leftQueue(passage: Exchange): void {
-    this.holding.remove(passage.heldBytes);
-    if (passage.countsAsUse) this.lease.wait(-1);
-    this.onChange();
+  /** Removes empty queues, and the gate itself when nothing needs it. */
+  releaseIfUnused(): void {
+    for (const [port, queue] of this.#queues) if (queue.isEmpty) this.#queues.delete(port);
+    const isInUse =
+      this.#queues.size > 0 || this.#active.size > 0 || this.isClosed || this.isWaking || this.#lease.isHeld;
+    if (!isInUse) this.#onUnused(this);
   }
 
-  private hold(passage: Exchange): void {
-    this.holding.add(passage.heldBytes);
-    if (passage.countsAsUse) this.lease.wait(1);
+  /** The only place that changes the gate's mode; `gate-mode.ts` has the table. */
+  #setMode(event: GateEvent, seen?: SandboxFacts): void {
+    this.#mode = gateModeAfter(this.#mode, event, seen);
   }
 
-  /** However long nobody answers: after its time the sandbox is looked at afresh, by whoever waits then. */
-  private async reach(): Promise<SandboxFacts> {
-    const { clock, settings, stopping } = this.parts;
+  /** The only place that changes the mode of the wake attempt. */
+  #setWake(event: WakeEvent): void {
+    this.#wake = wakeModeAfter(this.#wake, event);
+  }
+
+  #hold(exchange: Exchange): void {
+    this.#budget.add(exchange.heldBytes);
+    if (exchange.countsAsUse) this.#lease.countWaiting(1);
+  }
+
+  /** Gives up after `wakeMs`; the next request then starts a new attempt. */
+  async #findRunning(): Promise<SandboxFacts> {
+    const { clock, settings, stopping } = this.#parts;
     const late = new AbortController();
     const done = new AbortController();
     const { wakeMs } = settings;
@@ -292,10 +338,10 @@ export class SandboxGate implements QueueGate {
       },
     );
     const sandboxes = {
-      find: (id: SandboxId) => this.parts.sandboxes.find(id),
-      wake: (sandbox: SandboxFacts, signal: AbortSignal) => this.wake(sandbox, signal),
+      find: (id: SandboxId) => this.#parts.sandboxes.find(id),
+      wake: (sandbox: SandboxFacts, signal: AbortSignal) => this.#observedWake(sandbox, signal),
     };
-    const untilOpen = () => this.shut?.promise ?? Promise.resolve();
+    const untilOpen = () => (this.isClosed ? this.#opened.promise : Promise.resolve());
     try {
       return await ensureRunning({ sandboxes, clock, settings, untilOpen }, this.id, late.signal);
     } finally {
@@ -303,8 +349,8 @@ export class SandboxGate implements QueueGate {
     }
   }
 
-  private async wake(sandbox: SandboxFacts, signal: AbortSignal): Promise<void> {
-    const { sandboxes, clock, observe } = this.parts;
+  async #observedWake(sandbox: SandboxFacts, signal: AbortSignal): Promise<void> {
+    const { sandboxes, clock, observe } = this.#parts;
     const began = clock.monotonic();
     try {
       await sandboxes.wake(sandbox, signal);
@@ -316,16 +362,9 @@ export class SandboxGate implements QueueGate {
     }
   }
 
-  private line(port: number): AdmissionQueue {
-    const known = this.lines.get(port) ?? new AdmissionQueue(port, this);
-    this.lines.set(port, known);
-    return known;
-  }
-
-  releaseIfUnused(): void {
-    for (const [port, line] of this.lines) if (line.isEmpty) this.lines.delete(port);
-    const isInUse =
-      this.lines.size > 0 || this.passing.size > 0 || this.isClosed || this.isBringing || this.lease.isHeld;
-    if (!isInUse) this.onIdle(this);
+  #queueOf(port: number): AdmissionQueue {
+    const queue = this.#queues.get(port) ?? new AdmissionQueue(port, this);
+    this.#queues.set(port, queue);
+    return queue;
   }
 }

@@ -1,4 +1,4 @@
-/** The doors of all sandboxes that anybody goes to, and the engine's hand on them. */
+/** The gates of all sandboxes with traffic, as the engine closes and opens them. */
 import type { Clock, TrafficGate } from '@torpor/engine';
 import type { SandboxId } from '@torpor/protocol';
 import type { Sandboxes } from '../sandboxes.ts';
@@ -15,38 +15,42 @@ export interface SandboxGatesParts {
 }
 
 export class SandboxGates implements TrafficGate {
-  private readonly parts: SandboxGateParts;
-  private readonly doors = new Map<SandboxId, SandboxGate>();
-  private readonly stopping = new AbortController();
-  private readonly overall: HeldRequestBudget;
+  readonly #parts: SandboxGateParts;
+  readonly #gates = new Map<SandboxId, SandboxGate>();
+  readonly #stopping = new AbortController();
 
   constructor(parts: SandboxGatesParts) {
     const { heldOverall, heldBytesOverall } = parts.settings;
-    this.overall = new HeldRequestBudget({ count: heldOverall, bytes: heldBytesOverall });
-    this.parts = { ...parts, holdingOverall: this.overall, stopping: this.stopping.signal };
+    const overallBudget = new HeldRequestBudget({ count: heldOverall, bytes: heldBytesOverall });
+    this.#parts = { ...parts, overallBudget, stopping: this.#stopping.signal };
   }
 
-  /** How many requests wait, at all doors together. */
+  /** How many requests are held at all gates together. */
   get held(): number {
-    return this.overall.held;
+    return this.#parts.overallBudget.held;
   }
 
+  /** How many gates exist. */
   get size(): number {
-    return this.doors.size;
+    return this.#gates.size;
   }
 
-  /** The door, if anybody goes to it. */
+  get isStopping(): boolean {
+    return this.#stopping.signal.aborted;
+  }
+
+  /** The gate, if the sandbox has traffic. */
   peek(id: SandboxId): SandboxGate | undefined {
-    return this.doors.get(id);
+    return this.#gates.get(id);
   }
 
   of(id: SandboxId): SandboxGate {
-    let door = this.doors.get(id);
-    if (door === undefined) {
-      door = new SandboxGate(id, this.parts, () => this.doors.delete(id));
-      this.doors.set(id, door);
+    let gate = this.#gates.get(id);
+    if (gate === undefined) {
+      gate = new SandboxGate(id, this.#parts, () => this.#gates.delete(id));
+      this.#gates.set(id, gate);
     }
-    return door;
+    return gate;
   }
 
   async close(id: SandboxId): Promise<void> {
@@ -54,23 +58,23 @@ export class SandboxGates implements TrafficGate {
   }
 
   async drain(id: SandboxId, signal: AbortSignal): Promise<void> {
-    await this.doors.get(id)?.drain(signal);
+    await this.#gates.get(id)?.drain(signal);
   }
 
   async cut(id: SandboxId): Promise<void> {
-    this.doors.get(id)?.cut();
+    this.#gates.get(id)?.cut();
   }
 
   async open(id: SandboxId): Promise<void> {
-    this.doors.get(id)?.open();
+    this.#gates.get(id)?.open();
   }
 
-  /** Lets nobody in any more, and waits for those inside until the signal fires; then they are cut off. */
+  /** Refuses queued and new requests, and cuts active exchanges that have not ended when the signal fires. */
   async stop(signal: AbortSignal): Promise<void> {
-    this.stopping.abort();
-    const doors = [...this.doors.values()];
-    for (const door of doors) door.refuseAll(serverStopping());
-    await Promise.all(doors.map((door) => door.drain(signal)));
-    for (const door of doors) door.cut();
+    this.#stopping.abort();
+    const gates = [...this.#gates.values()];
+    for (const gate of gates) gate.refuseAll(serverStopping());
+    await Promise.all(gates.map((gate) => gate.drain(signal)));
+    for (const gate of gates) gate.cut();
   }
 }

@@ -1,18 +1,19 @@
 /**
- * Holds a sandbox awake while there is traffic: as long as requests wait for an answer, and for a while after
- * the last byte. A stream on which nothing moves does not keep anybody awake.
+ * Keeps a sandbox awake while there is traffic: while requests wait for a response, and for `quietMs` after the last
+ * byte. A stream without bytes does not keep its sandbox awake.
  */
 import type { Clock } from '@torpor/engine';
 
 export class TrafficLease {
-  private readonly clock: Clock;
-  private readonly quietMs: number;
-  private readonly hold: () => () => void;
-  private readonly onRelease: () => void;
-  private readonly stopping: AbortSignal;
-  private release: (() => void) | undefined;
-  private movedAt = 0;
-  private waiting = 0;
+  readonly #clock: Clock;
+  readonly #quietMs: number;
+  readonly #hold: () => () => void;
+  readonly #onRelease: () => void;
+  readonly #stopping: AbortSignal;
+  /** Ends the lease; undefined while the lease is not held. */
+  #release: (() => void) | undefined;
+  #movedAt = 0;
+  #waiting = 0;
 
   constructor(
     clock: Clock,
@@ -21,39 +22,38 @@ export class TrafficLease {
     onRelease: () => void,
     stopping: AbortSignal,
   ) {
-    this.clock = clock;
-    this.quietMs = quietMs;
-    this.hold = hold;
-    this.onRelease = onRelease;
-    this.stopping = stopping;
+    this.#clock = clock;
+    this.#quietMs = quietMs;
+    this.#hold = hold;
+    this.#onRelease = onRelease;
+    this.#stopping = stopping;
   }
 
   get isHeld(): boolean {
-    return this.release !== undefined;
+    return this.#release !== undefined;
   }
 
-  /** Bytes have moved, or a request has come in. */
-  moved(): void {
-    this.movedAt = this.clock.monotonic();
-    if (this.release !== undefined) return;
-    this.release = this.hold();
-    void this.watch();
+  bytesMoved(): void {
+    this.#movedAt = this.#clock.monotonic();
+    if (this.#release !== undefined) return;
+    this.#release = this.#hold();
+    void this.#releaseWhenQuiet();
   }
 
-  /** Somebody waits for an answer; to be called again with -1 when not any more. */
-  wait(change: 1 | -1): void {
-    this.waiting += change;
-    this.moved();
+  /** One more request waits for its response, or (-1) one fewer. */
+  countWaiting(change: 1 | -1): void {
+    this.#waiting += change;
+    this.bytesMoved();
   }
 
-  private async watch(): Promise<void> {
-    while (!this.stopping.aborted) {
-      const left = this.quietMs - (this.clock.monotonic() - this.movedAt);
-      if (this.waiting === 0 && left <= 0) break;
-      await this.clock.sleep(left > 0 ? left : this.quietMs, this.stopping).catch(() => {});
+  async #releaseWhenQuiet(): Promise<void> {
+    while (!this.#stopping.aborted) {
+      const left = this.#quietMs - (this.#clock.monotonic() - this.#movedAt);
+      if (this.#waiting === 0 && left <= 0) break;
+      await this.#clock.sleep(left > 0 ? left : this.#quietMs, this.#stopping).catch(() => {});
     }
-    this.release?.();
-    this.release = undefined;
-    this.onRelease();
+    this.#release?.();
+    this.#release = undefined;
+    this.#onRelease();
   }
 }

@@ -36,7 +36,7 @@ const untilHeld = async (count: number) => {
 };
 
 describe('waking', () => {
-  it('happens once for 200 requests at once, and all get their answers', async () => {
+  it('happens once for 200 concurrent requests, and all are answered', async () => {
     const { sandbox, get } = await begin('paused');
     sandbox.onWake = () => delay(30);
     let requests = 0;
@@ -53,12 +53,12 @@ describe('waking', () => {
     expect(world.gateway.held).toBe(0);
   });
 
-  it('passes on what was held in order of arrival', async () => {
+  it('dispatches held requests in order of arrival', async () => {
     const { sandbox, get } = await begin('paused');
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
     const seen: number[] = [];
-    // One at a time: what arrives first is begun first.
+    // The order in which the app receives the requests.
     await world.serve(sandbox, (request, response) => {
       seen.push(Number(request.url?.slice(1)));
       response.end();
@@ -73,7 +73,7 @@ describe('waking', () => {
     expect(seen).toEqual(Array.from({ length: 40 }, (_, i) => i));
   });
 
-  it('waits until the port answers, also when the sandbox runs already', async () => {
+  it('waits until the port of a declared service answers', async () => {
     const { sandbox, get } = await begin('paused', {
       startedAt: Date.now(),
       services: [{ name: 'web', port: 3000 }],
@@ -84,7 +84,7 @@ describe('waking', () => {
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
-  it('waits for a port that is known but refuses', async () => {
+  it('waits for a port that has an address but refuses connections', async () => {
     const { sandbox, get } = await begin('running', {
       startedAt: Date.now(),
       services: [{ name: 'web', port: 3000 }],
@@ -99,7 +99,7 @@ describe('waking', () => {
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
-  it('does not wake anybody for a client that has left', async () => {
+  it('does not dispatch the request of a client that has left', async () => {
     const { sandbox, host } = await begin('paused');
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -129,14 +129,14 @@ describe('waking', () => {
     expect(sandbox.wakes).toHaveLength(0);
   });
 
-  it('joins a resume that somebody else has asked for', async () => {
+  it('joins a resume that another caller has started', async () => {
     const { sandbox, get } = await begin('resuming');
     await world.serve(sandbox, (_, response) => response.end('ok'));
     expect(await get()).toMatchObject({ status: 200 });
     expect(sandbox.wakes).toHaveLength(1);
   });
 
-  it('looks again when something else is under way', async () => {
+  it('tries again when another operation is under way', async () => {
     const { sandbox, get } = await begin('paused');
     let times = 0;
     sandbox.onWake = async () => {
@@ -147,7 +147,7 @@ describe('waking', () => {
     expect(sandbox.wakes).toHaveLength(3);
   });
 
-  it('that fails is told to everybody who waited, with its cause, and tried again later', async () => {
+  it('that fails answers every waiting request with its cause, and is tried again later', async () => {
     const { sandbox, get } = await begin('paused');
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -175,7 +175,7 @@ describe('waking', () => {
   });
 });
 
-describe('what stands in the way has its own answer', () => {
+describe('each obstacle has its own error', () => {
   it.each([
     ['killed', 410, 'killed'],
     ['lost', 410, 'lost'],
@@ -196,7 +196,7 @@ describe('what stands in the way has its own answer', () => {
     expect(sandbox.wakes).toHaveLength(0);
   });
 
-  it('a lost sandbox: with the checkpoint that it is lost for, its place and the code (R91, R92)', async () => {
+  it('a lost sandbox: the unusable checkpoint, its location and the code (R91, R92)', async () => {
     const checkpointId = 'ckpt_bbbbbbbbbbbbbbbbbbbb';
     const lostCheckpoint = { checkpointId, location: 'file:///store/x', code: 'checkpoint_missing' } as const;
     const { get } = await begin('lost', { reason: 'a reason', lostCheckpoint });
@@ -216,7 +216,7 @@ describe('what stands in the way has its own answer', () => {
     expect(JSON.parse(text)).toMatchObject({ error: { code: 'not_found' } });
   });
 
-  it('a sandbox that does not wake for visitors: 409, and it sleeps on', async () => {
+  it('a paused sandbox whose autoResume is off: 409, and it stays paused', async () => {
     const { sandbox, get } = await begin('paused', { autoResume: false });
     const answer = await get();
     expect(answer.status).toBe(409);
@@ -226,7 +226,7 @@ describe('what stands in the way has its own answer', () => {
     expect(sandbox.wakes).toHaveLength(0);
   });
 
-  it('a port that is closed: 502, with those that are open', async () => {
+  it('a closed port: 502 with the open ports', async () => {
     const { sandbox, get } = await begin('running');
     await world.serve(sandbox, () => {}, 8080);
     const answer = await get();
@@ -236,7 +236,7 @@ describe('what stands in the way has its own answer', () => {
     });
   });
 
-  it('a service that is still starting: 503, and when to ask again', async () => {
+  it('a service that is still starting: 503 with Retry-After', async () => {
     const services = [{ name: 'web', port: 3000 }];
     const { get } = await begin('running', { services, startedAt: Date.now() });
     const answer = await get();
@@ -251,7 +251,7 @@ describe('what stands in the way has its own answer', () => {
     });
   });
 
-  it('a service may take the whole of its time, counted from the start of its sandbox', async () => {
+  it('a service may take all of startingMs, counted from the start of its sandbox', async () => {
     const clock = new ManualClock();
     const services = [{ name: 'web', port: 3000 }];
     const more = { services, startedAt: clock.now() };
@@ -272,7 +272,7 @@ describe('what stands in the way has its own answer', () => {
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
-  it('a runtime that does not answer is asked again, until the request has waited enough: 503', async () => {
+  it('a runtime that does not answer is asked again for holdMs: 503', async () => {
     const { sandbox, get } = await begin('running', {}, { settings: { holdMs: 80 } });
     world.sandboxes.dial = async () => {
       sandbox.dials++;
@@ -286,7 +286,7 @@ describe('what stands in the way has its own answer', () => {
   });
 });
 
-describe('what is held is bounded', () => {
+describe('held requests are bounded', () => {
   it('in number, per sandbox', async () => {
     const { sandbox, get } = await begin('paused', {}, { settings: { heldPerSandbox: 3 } });
     const waking = Promise.withResolvers<void>();
@@ -336,7 +336,7 @@ describe('what is held is bounded', () => {
       before = socket.writableLength;
       await delay(50);
     }
-    // Most of it is still with the client.
+    // Most of the body is still in the client's buffer.
     expect(before).toBeGreaterThan(size / 2);
     const others = Array.from({ length: 5 }, () => get({ method: 'PUT', body: 'x' }));
     expect((await Promise.race(others)).status).toBe(503);
@@ -358,7 +358,7 @@ describe('what is held is bounded', () => {
     waking.resolve();
   });
 
-  it('a client that sends its body drop by drop holds nothing but its own place', async () => {
+  it('a client that sends its body slowly does not hold up other requests', async () => {
     const { sandbox, host, get } = await begin('paused', {}, { settings: { holdMs: 100 } });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -374,7 +374,7 @@ describe('what is held is bounded', () => {
     expect(await get()).toMatchObject({ status: 200 });
   });
 
-  it('what is under way is bounded too', async () => {
+  it('active exchanges are bounded too', async () => {
     const { sandbox, host } = await begin('running', {}, { settings: { passingPerSandbox: 2 } });
     await world.serve(sandbox, (_, response) => void response.write('on and on'));
     const streams = [await open(world.port, host), await open(world.port, host)];
@@ -384,7 +384,7 @@ describe('what is held is bounded', () => {
 });
 
 describe('a lease', () => {
-  it('is held while bytes move, and not by a stream on which nothing does', async () => {
+  it('is held while bytes move, and not by a quiet stream', async () => {
     const { sandbox, host } = await begin('running', {}, { settings: { quietMs: 60 } });
     const app = Promise.withResolvers<{ write(text: string): void }>();
     await world.serve(sandbox, (_, response) => {
@@ -404,7 +404,7 @@ describe('a lease', () => {
     stream.destroy();
   });
 
-  it('is held while somebody waits for an answer, however long that takes', async () => {
+  it('is held while a request waits for its response, however long that takes', async () => {
     const { sandbox, get } = await begin('running', {}, { settings: { quietMs: 20 } });
     const answer = Promise.withResolvers<void>();
     await world.serve(sandbox, async (_, response) => {
@@ -419,7 +419,7 @@ describe('a lease', () => {
     while (sandbox.leases > 0) await delay(10);
   });
 
-  it('is held from the moment somebody knocks', async () => {
+  it('is held from the moment a request arrives', async () => {
     const { sandbox, get } = await begin('paused', {}, { settings: { quietMs: 20 } });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;

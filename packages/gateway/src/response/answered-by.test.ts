@@ -37,7 +37,7 @@ afterEach(() => world[Symbol.asyncDispose]());
 
 const get = (asked: Asked = {}) => ask(world.port, host, asked);
 
-/** Resolves with the answer to a WebSocket handshake, whatever it is. */
+/** Resolves with the response to a WebSocket handshake, whatever its status. */
 async function shakeHands(): Promise<IncomingMessage> {
   const client = new WebSocket(`ws://127.0.0.1:${world.port}/`, { headers: { host } });
   client.on('error', () => {});
@@ -49,11 +49,11 @@ async function shakeHands(): Promise<IncomingMessage> {
   return response;
 }
 
-describe('an answer of the gateway itself', () => {
+describe("the gateway's own response", () => {
   it.each([
     ['a killed sandbox', { state: 'killed' }, {}, 410],
     ['a lost sandbox', { state: 'lost' }, {}, 410],
-    ['a sandbox that does not wake for visitors', { state: 'paused', autoResume: false }, {}, 409],
+    ['a paused sandbox whose autoResume is off', { state: 'paused', autoResume: false }, {}, 409],
     ['a closed port', { state: 'running' }, {}, 502],
     ['a closed port, as a page', { state: 'running' }, { headers: BROWSER }, 502],
     ['a private preview', { preview: 'private' }, {}, 403],
@@ -66,7 +66,7 @@ describe('an answer of the gateway itself', () => {
     expect(answer).toMatchObject({ status, headers: { [NAME]: 'gateway' } });
   });
 
-  it('says so for a sandbox that does not exist, and for a host that leads nowhere', async () => {
+  it('has the header for a sandbox that does not exist, and for an invalid host', async () => {
     const unknown = await ask(world.port, `3000-${'z'.repeat(20)}.sbx.localhost:${world.port}`);
     expect(unknown).toMatchObject({ status: 404, headers: { [NAME]: 'gateway' } });
     const nowhere = await ask(world.port, `no-port.sbx.localhost:${world.port}`);
@@ -74,7 +74,7 @@ describe('an answer of the gateway itself', () => {
     expect(nowhere.headers[NAME]).toBe('gateway');
   });
 
-  it('says so on the page that waits for a sandbox', async () => {
+  it('has the header on the waiting page', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const woken = Promise.withResolvers<void>();
     sandbox.onWake = () => woken.promise;
@@ -82,12 +82,12 @@ describe('an answer of the gateway itself', () => {
     woken.resolve();
   });
 
-  it('says so for an app that breaks off', async () => {
+  it('has the header for an app that closes without a response', async () => {
     await world.serveRaw(sandbox, (socket) => void socket.once('data', () => socket.destroy()));
     expect(await get({ method: 'POST' })).toMatchObject({ status: 502, headers: { [NAME]: 'gateway' } });
   });
 
-  it("says so in E2B's shape, and on the path form with and without a key", async () => {
+  it("has the header in E2B's shape, and on the path form with and without a key", async () => {
     const agent = await ask(world.port, world.hostOf(sandbox, 49983), { path: '/files?path=/etc/passwd' });
     expect(agent).toMatchObject({ status: 401, headers: { [NAME]: 'gateway' } });
     const api = `127.0.0.1:${world.port}`;
@@ -100,20 +100,20 @@ describe('an answer of the gateway itself', () => {
     expect(closed).toMatchObject({ status: 502, headers: { [NAME]: 'gateway' } });
   });
 
-  it('says so when it refuses a WebSocket', async () => {
+  it('has the header when it refuses a WebSocket', async () => {
     world.sandboxes.become(sandbox.id, { state: 'killed' });
     expect(await shakeHands()).toMatchObject({ statusCode: 410, headers: { [NAME]: 'gateway' } });
   });
 
-  it('says so while the server stops', async () => {
+  it('has the header while the server stops', async () => {
     await world.gateway.stop(AbortSignal.abort());
     expect(await get()).toMatchObject({ status: 503, headers: { [NAME]: 'gateway' } });
   });
 });
 
-describe('an answer of an app', () => {
+describe("an app's response", () => {
   it.each(['Torpor-Answered-By', 'torpor-answered-by', 'TORPOR-ANSWERED-BY'])(
-    'cannot pretend to be one of the gateway with %s',
+    'cannot have the header as %s',
     async (name) => {
       await world.serveRaw(sandbox, (socket) => {
         socket.once('data', () =>
@@ -128,7 +128,7 @@ describe('an answer of an app', () => {
     },
   );
 
-  it('cannot pretend so on the path form', async () => {
+  it('cannot have the header on the path form', async () => {
     await world.serve(sandbox, (_, response) => {
       response.writeHead(502, { [ANSWERED_BY_HEADER]: 'gateway' }).end();
     });
@@ -141,7 +141,7 @@ describe('an answer of an app', () => {
     expect(answer.headers).not.toHaveProperty(NAME);
   });
 
-  it('cannot pretend so in trailers', async () => {
+  it('cannot have the header in trailers', async () => {
     await world.serve(sandbox, (_, response) => {
       response.writeHead(503, { Trailer: 'X-Sum' });
       response.write('abc');
@@ -151,7 +151,7 @@ describe('an answer of an app', () => {
     expect((await get()).trailers).toEqual({ 'x-sum': '3' });
   });
 
-  it('cannot pretend so in an informational answer', async () => {
+  it('cannot have the header in an informational response', async () => {
     await world.serveRaw(sandbox, (socket) => {
       socket.once('data', () =>
         socket.end(
@@ -168,7 +168,7 @@ describe('an answer of an app', () => {
     expect(hints).toEqual([{ link: '</a>' }]);
   });
 
-  it('cannot pretend so when it accepts a WebSocket', async () => {
+  it('cannot have the header when it accepts a WebSocket', async () => {
     const app = await world.serve(sandbox, () => {});
     const sockets = new WebSocketServer({ server: app });
     sockets.on('headers', (lines) => void lines.push('X-Kept: 1', `${ANSWERED_BY_HEADER}: gateway`));
@@ -177,7 +177,7 @@ describe('an answer of an app', () => {
     expect(headers).not.toHaveProperty(NAME);
   });
 
-  it('cannot pretend so when it refuses a WebSocket', async () => {
+  it('cannot have the header when it refuses a WebSocket', async () => {
     const app = await world.serve(sandbox, () => {});
     app.on('upgrade', (_, socket) =>
       socket.end(`HTTP/1.1 503 No\r\n${ANSWERED_BY_HEADER}: gateway\r\nContent-Length: 0\r\n\r\n`),
@@ -187,7 +187,7 @@ describe('an answer of an app', () => {
     expect(headers).not.toHaveProperty(NAME);
   });
 
-  it('is passed on without it to a client that takes it byte by byte', async () => {
+  it('is passed on without the header to a client that reads byte by byte', async () => {
     await world.serve(sandbox, (_, response) => {
       response.writeHead(503, { [ANSWERED_BY_HEADER]: 'gateway', 'X-Kept': '1' }).end('no');
     });
@@ -200,7 +200,7 @@ describe('an answer of an app', () => {
 });
 
 describe('over HTTP/2', () => {
-  it('the gateway says so, and an app cannot', async () => {
+  it("the gateway's response has the header, and an app's cannot", async () => {
     const directory = await mkdtemp(join(tmpdir(), 'torpor-answered-by-'));
     const files = { directory, clock: systemClock, randomBytes };
     const tls = await localCertificate(files, 'sbx.localhost', '127.0.0.1');

@@ -1,9 +1,9 @@
-/** The client's side of a request, in HTTP/1.1 or HTTP/2, as far as the two differ. */
+/** The client's request and response, where HTTP/1.1 and HTTP/2 differ in Node. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, type Http2ServerRequest, type Http2ServerResponse } from 'node:http2';
 
 export type ClientRequest = IncomingMessage | Http2ServerRequest;
-/** The types of the two say the same in two ways; this is what both can do. */
+/** Node declares the same methods differently for HTTP/1.1 and HTTP/2; these declarations hold for both. */
 export type ClientResponse = (ServerResponse | Http2ServerResponse) & {
   writeHead(status: number, headers: object): unknown;
   writeInformation(status: number, headers: readonly string[] | HeadersByName): unknown;
@@ -13,10 +13,10 @@ export type ClientResponse = (ServerResponse | Http2ServerResponse) & {
   addTrailers(trailers: HeadersByName): void;
 };
 
-/** A name that comes twice has both values. */
+/** A repeated header has an array of values. */
 export type HeadersByName = Readonly<Record<string, string | string[]>>;
 
-/** `raw`: names and values take turns. */
+/** `raw`: names and values alternate. */
 export function headersByName(raw: readonly string[]): HeadersByName {
   const byName: Record<string, string | string[]> = Object.create(null);
   for (let i = 0; i + 1 < raw.length; i += 2) {
@@ -28,7 +28,7 @@ export function headersByName(raw: readonly string[]): HeadersByName {
   return byName;
 }
 
-/** An answer that announces another. Node takes its headers in one form for HTTP/1.1 and in another for HTTP/2. */
+/** Sends a 1xx response. Node takes its headers in one form for HTTP/1.1 and in another for HTTP/2. */
 export function writeInformational(response: ClientResponse, status: number, raw: readonly string[]): void {
   response.writeInformation(status, 'stream' in response ? headersByName(raw) : raw);
 }
@@ -37,7 +37,7 @@ export function isHttp2(request: ClientRequest): request is Http2ServerRequest {
   return 'stream' in request;
 }
 
-/** Breaks the answer off in such a way that the client cannot take it for a whole one. */
+/** Breaks the response off in such a way that the client cannot take it for a complete one. */
 export function abortResponse(response: ClientResponse): void {
   if ('stream' in response) response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
   else response.destroy();
@@ -56,14 +56,14 @@ export function bodyKindOf(request: ClientRequest): BodyKind {
   return length === undefined || Number(length) === 0 ? 'none' : 'sized';
 }
 
-/** Whether a body that has come to its end was only broken off: Node ends that of a stream that is reset, too. */
+/** Whether a request body that has ended was in fact broken off: Node emits `end` for a reset HTTP/2 stream too. */
 export function isBrokenOff(request: ClientRequest): boolean {
   return (
     isHttp2(request) && (request.stream.aborted || request.stream.rstCode !== constants.NGHTTP2_NO_ERROR)
   );
 }
 
-/** A person who goes somewhere, as opposed to a program, or a page that loads its parts. */
+/** Whether a browser navigates, as opposed to a program's request or a page's subresource. */
 export function isNavigation(request: ClientRequest): boolean {
   const { method, headers } = request;
   if (method !== 'GET' && method !== 'HEAD') return false;

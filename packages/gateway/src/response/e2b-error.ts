@@ -1,4 +1,4 @@
-/** The gateway's own answers as E2B's clients know them: their statuses, and bodies that repeat the status. */
+/** The gateway's errors as E2B's clients know them: E2B's statuses, and bodies that repeat the status. */
 import { bareSandboxId, factsOf, type SandboxId, type TorporError } from '@torpor/protocol';
 
 export interface E2bErrorResponse {
@@ -20,7 +20,7 @@ export function e2bErrorResponse(error: TorporError, sandboxId: SandboxId, port:
       return details?.['dispatched'] === undefined
         ? answer(factsOf(error.code).http, error.message)
         : answer(502, 'The sandbox was not found');
-    // The words of their agent, whose failures have these two fields and no others.
+    // E2B's agent sends these errors, with exactly these two fields.
     case 'unauthenticated':
       return { status: 401, body: { code: 401, message: error.message } };
     case 'port_closed':

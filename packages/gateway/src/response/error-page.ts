@@ -1,4 +1,4 @@
-/** What the page for a refusal says to a person, and where it leads. */
+/** The contents of the page that shows an error to a person. */
 import type { ErrorCode, TorporError } from '@torpor/protocol';
 import type { Page } from './page.ts';
 
@@ -6,16 +6,16 @@ const TITLES: Readonly<Partial<Record<ErrorCode, string>>> = {
   not_found: 'There is no such sandbox',
   killed: 'This sandbox is gone',
   lost: 'This sandbox is lost',
-  conflict: 'It stays asleep',
+  conflict: 'This sandbox stays asleep',
   port_closed: 'Nothing is listening here',
-  no_answer: 'The app broke off',
+  no_answer: 'The app did not answer',
   forbidden: 'This preview is private',
-  unreachable: 'Not just now',
-  capacity: 'Too many visitors at once',
-  invalid_request: 'This address leads nowhere',
+  unreachable: 'Not available right now',
+  capacity: 'Too many requests at once',
+  invalid_request: 'This address is not valid',
 };
 
-/** `addressOf` gives the preview of another port of the same sandbox. */
+/** `addressOf` returns the preview URL of another port of the same sandbox. */
 export function errorPage(error: TorporError, requestId: string, addressOf: (port: number) => string): Page {
   const { code, message, hint, details } = error.toBody();
   const open = Array.isArray(details?.['openPorts']) ? (details['openPorts'] as number[]) : [];

@@ -1,4 +1,4 @@
-/** The gateway's own answers: one shape for programs, E2B's for E2B's clients, a page for people. */
+/** The gateway's own responses: Torpor's JSON for programs, E2B's JSON for E2B's clients, a page for people. */
 import {
   ANSWERED_BY_GATEWAY,
   ANSWERED_BY_HEADER,
@@ -15,18 +15,18 @@ import { PAGE_POLICY, type Page, renderPage } from './page.ts';
 
 export interface GatewayResponseParts {
   readonly nextRequestId: () => RequestId;
-  /** The address of a port's preview. */
+  /** The URL of a port's preview. */
   readonly previewUrl: (route: Pick<PreviewRoute, 'sandboxId' | 'port'>) => string;
 }
 
 export class GatewayResponses {
-  private readonly parts: GatewayResponseParts;
+  readonly #parts: GatewayResponseParts;
 
   constructor(parts: GatewayResponseParts) {
-    this.parts = parts;
+    this.#parts = parts;
   }
 
-  /** `status` is for refusals whose code does not say it. */
+  /** `status` replaces the status that belongs to the error's code. */
   refuse(
     request: ClientRequest,
     response: ClientResponse,
@@ -34,15 +34,15 @@ export class GatewayResponses {
     error: TorporError,
     status = factsOf(error.code).http,
   ): RequestId {
-    const requestId = this.parts.nextRequestId();
+    const requestId = this.#parts.nextRequestId();
     const { retryAfterMs, details, ...body } = error.toBody();
     const headers: Record<string, string> = {
       ...(retryAfterMs === undefined ? {} : { 'retry-after': String(Math.ceil(retryAfterMs / 1_000)) }),
     };
     if ((route === undefined || route.by === 'host') && isNavigation(request)) {
       const addressOf = (port: number) =>
-        route === undefined ? '/' : this.parts.previewUrl({ ...route, port });
-      this.page(request, response, status, headers, errorPage(error, requestId, addressOf));
+        route === undefined ? '/' : this.#parts.previewUrl({ ...route, port });
+      this.#page(request, response, status, headers, errorPage(error, requestId, addressOf));
       return requestId;
     }
     if (route?.dialect === 'e2b') {
@@ -66,16 +66,16 @@ export class GatewayResponses {
     return requestId;
   }
 
-  /** For people who would otherwise look at an empty tab. */
+  /** The waiting page, which a browser shows while the sandbox wakes. */
   waiting(
     request: ClientRequest,
     response: ClientResponse,
     page: Pick<Page, 'title' | 'message'> & { readonly statusPath: string },
   ): void {
     const { title, message, statusPath } = page;
-    const requestId = this.parts.nextRequestId();
+    const requestId = this.#parts.nextRequestId();
     const full = { title, message, waitsFor: { statusPath }, requestId };
-    this.page(request, response, 503, { 'retry-after': '1' }, full);
+    this.#page(request, response, 503, { 'retry-after': '1' }, full);
   }
 
   json(
@@ -89,13 +89,13 @@ export class GatewayResponses {
     send(request, response, status, { ...type, ...headers }, JSON.stringify(body));
   }
 
-  /** The browser comes again at another address, with a cookie. */
+  /** Redirects the browser to another address, and sets a cookie. */
   redirect(request: ClientRequest, response: ClientResponse, location: string, cookie: string): void {
     const headers = { location, 'set-cookie': cookie, 'referrer-policy': 'no-referrer' };
     send(request, response, 303, { ...headers, 'content-type': 'text/plain; charset=utf-8' }, '');
   }
 
-  private page(
+  #page(
     request: ClientRequest,
     response: ClientResponse,
     status: number,
@@ -113,7 +113,7 @@ export class GatewayResponses {
   }
 }
 
-/** Every answer of the gateway's own is sent here. */
+/** Every response of the gateway's own is sent here. */
 function send(
   request: ClientRequest,
   response: ClientResponse,
@@ -128,7 +128,7 @@ function send(
     ...headers,
     'content-length': String(Buffer.byteLength(body)),
   };
-  // What is left of a body that nobody reads must not be taken for the next request.
+  // The unread rest of a request body must not be taken for the next request.
   if (!isHttp2(request) && !request.complete) all['connection'] = 'close';
   response.writeHead(status, all);
   if (request.method === 'HEAD') response.end();

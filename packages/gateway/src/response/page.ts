@@ -1,15 +1,15 @@
-/** Pages for people: one look for all, nothing loaded from anywhere, light and dark. */
+/** Pages for people: one design, no external resources, light and dark. */
 import { createHash } from 'node:crypto';
 
 export interface Page {
   readonly title: string;
-  /** What is the matter, in a sentence. */
+  /** What is wrong, in one sentence. */
   readonly message: string;
-  /** What can be done about it. */
+  /** What the reader can do about it. */
   readonly hint?: string | undefined;
-  /** Whether something is under way that the page waits for. */
+  /** Present when the page polls this path, and reloads when the sandbox is ready. */
   readonly waitsFor?: { readonly statusPath: string };
-  /** Links to other places that work. */
+  /** Links to other ports. */
   readonly links?: readonly { readonly text: string; readonly href: string }[];
   readonly requestId: string;
 }
@@ -41,7 +41,7 @@ footer{margin-top:26px;color:var(--soft);font-size:12px;opacity:.75;overflow-wra
 const MOON =
   '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M20.5 14.2A8.5 8.5 0 1 1 9.8 3.5a6.8 6.8 0 0 0 10.7 10.7Z"/><path d="M15 3.5h4l-4 4.5h4"/></svg>';
 
-/** Asks how far things are, and loads the page again once, when there is something to see. */
+/** Polls the status, and reloads the page once, when the sandbox is ready. */
 const SCRIPT = `
 (()=>{const main=document.querySelector('main'),ask=main.dataset.status;if(!ask)return;
 const say=(q,t)=>{const e=document.querySelector(q);if(t&&e.textContent!==t)e.textContent=t};
@@ -56,7 +56,7 @@ setTimeout(look,wait)})();
 
 const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 
-/** Nothing but its own style and its own script, and questions to its own host. */
+/** The page may use only its own style and script, and send requests only to its own host. */
 export const PAGE_POLICY = [
   "default-src 'none'",
   `style-src ${hash(STYLE)}`,
@@ -69,8 +69,10 @@ export const PAGE_POLICY = [
 
 export function renderPage({ title, message, hint, waitsFor, links = [], requestId }: Page): string {
   const waits = waitsFor !== undefined;
-  const attributes = waits ? ` class="waits" data-status="${asText(waitsFor.statusPath)}"` : '';
-  const anchors = links.map(({ text, href }) => `<a href="${asText(href)}">${asText(text)}</a>`).join('');
+  const attributes = waits ? ` class="waits" data-status="${escapeHtml(waitsFor.statusPath)}"` : '';
+  const anchors = links
+    .map(({ text, href }) => `<a href="${escapeHtml(href)}">${escapeHtml(text)}</a>`)
+    .join('');
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -79,19 +81,19 @@ export function renderPage({ title, message, hint, waitsFor, links = [], request
 <meta name="robots" content="noindex">
 <link rel="icon" href="data:,">
 ${waits ? '<noscript><meta http-equiv="refresh" content="3"></noscript>' : ''}
-<title>${asText(title)}</title>
+<title>${escapeHtml(title)}</title>
 <style>${STYLE}</style>
 </head>
 <body>
 <main${attributes}>
 ${MOON}
-<h1 aria-live="polite">${asText(title)}</h1>
-<p id="message">${asText(message)}</p>
-${hint === undefined ? '' : `<p>${asText(hint)}</p>`}
+<h1 aria-live="polite">${escapeHtml(title)}</h1>
+<p id="message">${escapeHtml(message)}</p>
+${hint === undefined ? '' : `<p>${escapeHtml(hint)}</p>`}
 ${anchors === '' ? '' : `<div class="links">${anchors}</div>`}
 ${waits ? '<div class="bar" role="progressbar" aria-label="waiting"><i></i></div>' : ''}
 <div class="links" hidden><button type="button">Try again</button></div>
-<footer>Torpor · ${asText(requestId)}</footer>
+<footer>Torpor · ${escapeHtml(requestId)}</footer>
 </main>
 <script>${SCRIPT}</script>
 </body>
@@ -99,6 +101,6 @@ ${waits ? '<div class="bar" role="progressbar" aria-label="waiting"><i></i></div
 `;
 }
 
-function asText(text: string): string {
+function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }

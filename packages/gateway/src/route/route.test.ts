@@ -35,7 +35,7 @@ describe('the route by host', () => {
     ['in upper case', HOST.toUpperCase()],
     ['with a dot at the end', `${HOST}.`],
     ['with a dot and a port', `${HOST}.:7676`],
-  ])('%s leads to the sandbox', (_, host) => {
+  ])('%s is the sandbox', (_, host) => {
     expect(ask({ Host: host }, '/a?b=c')).toEqual(preview({ path: '/a?b=c' }));
   });
 
@@ -46,7 +46,7 @@ describe('the route by host', () => {
     ['the domain itself', 'sbx.localhost:7676'],
     ['its api', 'api.sbx.localhost:7676'],
     ['its API in upper case', 'API.SBX.LOCALHOST'],
-    ['somebody else', 'example.com'],
+    ['another host', 'example.com'],
     ['a domain that only ends alike', `3000-${ID}.evilsbx.localhost`],
     ['the domain as a part of another', `3000-${ID}.sbx.localhost.example.com`],
   ])('%s is the API', (_, host) => {
@@ -65,28 +65,28 @@ describe('the route by host', () => {
     ['a letter that only looks like one', `3000-${ID}.sbх.localhost`, 400],
     ['an empty label', `3000-${ID}..sbx.localhost`, 400],
     ['two dots at the end', `${HOST}..`, 400],
-    ['a port that is none', `${HOST}:http`, 400],
+    ['an invalid port', `${HOST}:http`, 400],
     ['nothing at all', '', 400],
     ['a name that is too long', `${'a'.repeat(300)}.sbx.localhost`, 400],
     ['an IDN label', 'xn--3000-abc.sbx.localhost', 404],
-    ['a label too many', `x.${HOST}`, 404],
+    ['an extra label', `x.${HOST}`, 404],
     ['no port', `${ID}.sbx.localhost`, 404],
     ['port 0', `0-${ID}.sbx.localhost`, 404],
     ['a port with a zero in front', `03000-${ID}.sbx.localhost`, 404],
     ['a port that is too large', `65536-${ID}.sbx.localhost`, 404],
     ['an id that is too short', '3000-abc.sbx.localhost', 404],
-    ['an id with its kind in front', `3000-${FULL}.sbx.localhost`, 404],
+    ['an id with its prefix', `3000-${FULL}.sbx.localhost`, 404],
     ['an address instead of a name', '3000-127.0.0.1.sbx.localhost', 404],
-  ])('%s in it leads nowhere', (_, host, status) => {
+  ])('with %s is refused', (_, host, status) => {
     expect(ask({ Host: host })).toEqual(refused(status));
   });
 
-  it('two Host headers lead nowhere, whatever they say', () => {
+  it('two Host headers are refused, even equal ones', () => {
     expect(ask({ Host: [HOST, HOST] })).toEqual(refused(400));
     expect(ask({ Host: ['127.0.0.1', HOST] })).toEqual(refused(400));
   });
 
-  it("HTTP/2's authority counts as the host, and must be it", () => {
+  it("HTTP/2's :authority counts as the host, and a Host header must agree with it", () => {
     expect(ask({ ':authority': HOST }, '/', { authority: HOST })).toEqual(preview());
     expect(ask({ host: HOST }, '/', { authority: HOST })).toEqual(preview());
     expect(ask({ host: '127.0.0.1' }, '/', { authority: HOST })).toEqual(refused(400));
@@ -96,14 +96,14 @@ describe('the route by host', () => {
     expect(ask({})).toEqual({ to: 'api' });
   });
 
-  it('another domain is served as well', () => {
+  it('the domain is configurable', () => {
     const head = { method: 'GET', target: '/', rawHeaders: ['host', `8080-${ID}.Preview.Example.com`] };
     expect(routeOf(head, 'preview.example.com')).toEqual(preview({ port: 8080 }));
   });
 });
 
 describe('the target', () => {
-  it('may be a whole URL, if it is one of this host', () => {
+  it('may be in absolute form, if it names this host', () => {
     expect(ask({ Host: HOST }, `http://${HOST}/a?b`)).toEqual(preview({ path: '/a?b' }));
     expect(ask({ Host: HOST }, `http://${HOST}:7676`)).toEqual(preview({ path: '/' }));
     expect(ask({ Host: HOST }, `http://${HOST}?b`)).toEqual(preview({ path: '/?b' }));
@@ -115,7 +115,7 @@ describe('the target', () => {
     ['a user', `http://x@${HOST}/`],
     ['another scheme', `ftp://${HOST}/`],
     ['no scheme', `${HOST}/`],
-  ])('with %s in it is refused', (_, target) => {
+  ])('with %s is refused', (_, target) => {
     expect(ask({ Host: HOST }, target)).toEqual(refused(400));
   });
 
@@ -126,7 +126,7 @@ describe('the target', () => {
     },
   );
 
-  it.each(['GET / HTTP/1.1\r\nX: y', '', 'G ET'])('of the method %j is refused too', (method) => {
+  it.each(['GET / HTTP/1.1\r\nX: y', '', 'G ET'])('with the method %j is refused too', (method) => {
     expect(ask({ Host: HOST }, '/', { method })).toEqual(refused(400));
   });
 
@@ -140,7 +140,7 @@ describe('the route by headers', () => {
   const e2b = { 'E2b-Sandbox-Id': ID, 'E2b-Sandbox-Port': '3000' };
   const torpor = { 'Torpor-Sandbox': FULL, 'Torpor-Port': '3000' };
 
-  it("takes E2B's names and ours, ids with and without their kind", () => {
+  it("accepts E2B's headers and Torpor's, with and without the id prefix", () => {
     expect(ask({ Host: api, ...e2b }, '/x')).toEqual(preview({ by: 'headers', dialect: 'e2b', path: '/x' }));
     expect(ask({ Host: api, ...torpor }, '/x')).toEqual(preview({ by: 'headers', path: '/x' }));
     expect(ask({ Host: api, ...torpor, ...e2b })).toEqual(preview({ by: 'headers', dialect: 'e2b' }));
@@ -149,8 +149,8 @@ describe('the route by headers', () => {
   it.each([
     ['the port alone', { 'Torpor-Port': '3000' }],
     ['the sandbox alone', { 'E2b-Sandbox-Id': ID }],
-    ['an id that is none', { ...torpor, 'Torpor-Sandbox': 'nobody' }],
-    ['a port that is none', { ...torpor, 'Torpor-Port': '3000abc' }],
+    ['an invalid id', { ...torpor, 'Torpor-Sandbox': 'nobody' }],
+    ['an invalid port', { ...torpor, 'Torpor-Port': '3000abc' }],
     ['a port with a sign', { ...torpor, 'Torpor-Port': '+3000' }],
     ['the same header twice', { ...torpor, 'Torpor-Port': ['3000', '3000'] }],
     ['two ids that differ', { ...torpor, 'E2b-Sandbox-Id': OTHER, 'E2b-Sandbox-Port': '3000' }],
@@ -159,14 +159,14 @@ describe('the route by headers', () => {
     expect(ask({ Host: api, ...headers })).toEqual(refused(400));
   });
 
-  it('agrees with a preview host, or is refused', () => {
+  it('must agree with a preview host', () => {
     expect(ask({ Host: HOST, ...e2b })).toEqual(preview({ dialect: 'e2b' }));
     expect(ask({ Host: HOST, 'Torpor-Sandbox': ID })).toEqual(preview());
     expect(ask({ Host: HOST, ...e2b, 'E2b-Sandbox-Id': OTHER })).toEqual(refused(400));
     expect(ask({ Host: HOST, ...e2b, 'E2b-Sandbox-Port': '3001' })).toEqual(refused(400));
   });
 
-  it('has no say on the host of the API', () => {
+  it('is ignored on the API host', () => {
     expect(ask({ Host: 'api.sbx.localhost', ...torpor })).toEqual({ to: 'api' });
   });
 });
@@ -182,7 +182,7 @@ describe('the route by path', () => {
     [`/v1/sandboxes/${FULL}/ports/3000?x=1`, '/?x=1'],
     [`/v1/sandboxes/${FULL}/ports/3000//evil.com/`, '//evil.com/'],
     [`/v1/sandboxes/${FULL}/ports/3000/../../x`, '/../../x'],
-  ])('%s is %s of the app', (target, path) => {
+  ])("%s is the app's %s", (target, path) => {
     expect(at(target)).toEqual(byPath(path));
     expect(at(target, 'api.sbx.localhost')).toEqual(byPath(path));
   });
@@ -200,7 +200,7 @@ describe('the route by path', () => {
     expect(at(target)).toEqual({ to: 'api' });
   });
 
-  it("is the app's own path below a preview host", () => {
+  it('does not apply on a preview host', () => {
     const target = `/v1/sandboxes/${OTHER}/ports/8080/`;
     expect(at(target, HOST)).toEqual(preview({ path: target }));
   });

@@ -1,16 +1,16 @@
 /**
- * Where a request leads: to the API, to a port of a sandbox, or nowhere. A pure function of the request's head,
- * so that every trick with names can be written down as a line of a table.
+ * Routes a request: to the API, to a port of a sandbox, or to an error. A pure function of the request's head, so that
+ * its test can be a table of attacks.
  */
 import { parseSandboxId, type SandboxId } from '@torpor/protocol';
 import { hostNameOf } from './host-name.ts';
 
-/** A request's head as it came in; names and values take turns in `rawHeaders`. */
+/** A request's head as the client sent it; names and values alternate in `rawHeaders`. */
 export interface RequestHead {
   readonly method: string;
   readonly target: string;
   readonly rawHeaders: readonly string[];
-  /** HTTP/2's name for the host. */
+  /** The `:authority` of HTTP/2. */
   readonly authority?: string | undefined;
 }
 
@@ -18,11 +18,11 @@ export interface PreviewRoute {
   readonly to: 'preview';
   readonly sandboxId: SandboxId;
   readonly port: number;
-  /** How the sandbox was named. */
+  /** Which part of the request names the sandbox. */
   readonly by: 'host' | 'headers' | 'path';
-  /** Path and query as the app is to see them. */
+  /** Path and query as the app gets them. */
   readonly path: string;
-  /** Whose statuses and bodies the gateway's own answers have. */
+  /** Which API's statuses and bodies the gateway's own responses have. */
   readonly dialect: 'native' | 'e2b';
 }
 
@@ -31,14 +31,14 @@ export type Route =
   | PreviewRoute
   | { readonly to: 'refused'; readonly status: 400 | 404; readonly why: string };
 
-/** The agent's own port, and the code interpreter's: both are known only to clients of E2B's. */
+/** The ports of the agent and of the code interpreter. Only E2B's clients use them. */
 export const AGENT_PORT = 49_983;
 const INTERPRETER_PORT = 49_999;
 
 const LABEL = /^([1-9]\d{0,4})-([a-z0-9]{20})$/;
 const PATH = /^\/v1\/sandboxes\/((?:sbx_)?[a-z0-9]{20})\/ports\/([1-9]\d{0,4})(?=[/?]|$)/;
 const PORT = /^[1-9]\d{0,4}$/;
-/** What is written into the head of a request must not be able to end its line. The parsers see to it as well. */
+/** Text that is copied into a request head must not contain a line break. Node's parser checks it as well. */
 const METHOD = /^[A-Za-z-]{1,32}$/;
 const VISIBLE = /^[\x21-\x7e\x80-\xff]+$/;
 
@@ -47,15 +47,15 @@ interface Named {
   readonly port: number;
 }
 
-/** `domain` is lower-cased and has no port. */
+/** `domain` is in lower case and has no port. */
 export function routeOf(request: RequestHead, domain: string): Route {
   const found = headersOf(request);
-  if (found === undefined) return refused('A header that names the host or the sandbox was sent twice.');
+  if (found === undefined) return refused('A header that names the host or the sandbox is repeated.');
   const named = namedByHeaders(found);
   if (named === 'wrong') {
     return refused('The headers that name a sandbox and its port contradict each other, or half is missing.');
   }
-  // HTTP/1.0 has no Host; the parser refuses a later request without one.
+  // An HTTP/1.0 request may have no Host; the parser refuses an HTTP/1.1 request without one.
   const host = found.host === undefined ? '' : hostNameOf(found.host);
   if (host === undefined) return refused('The Host header is not the name of a host.');
   const path = pathOf(request.target, host);
@@ -80,7 +80,7 @@ export function routeOf(request: RequestHead, domain: string): Route {
   return byPath(path) ?? { to: 'api' };
 }
 
-/** The path form is for clients that cannot set a host; below it the path is the app's. */
+/** The path form is for clients that cannot set a host. The rest of the path goes to the app. */
 function byPath(path: string): PreviewRoute | undefined {
   const found = PATH.exec(path);
   const sandboxId = parseSandboxId(found?.[1] ?? '');
@@ -96,8 +96,8 @@ function preview(
   path: string,
   dialect: 'native' | 'e2b' = 'native',
 ): PreviewRoute {
-  const isTheirs = port === AGENT_PORT || port === INTERPRETER_PORT;
-  return { to: 'preview', sandboxId, port, by, path, dialect: isTheirs ? 'e2b' : dialect };
+  const isE2bPort = port === AGENT_PORT || port === INTERPRETER_PORT;
+  return { to: 'preview', sandboxId, port, by, path, dialect: isE2bPort ? 'e2b' : dialect };
 }
 
 function refused(why: string): Route {
@@ -120,7 +120,7 @@ const ROUTING: ReadonlySet<string> = new Set([
   'torpor-port',
 ]);
 
-/** Undefined when one of them comes twice: which of the two counts must not be anybody's choice. */
+/** Undefined when a routing header is repeated: two parsers could choose different ones. */
 function headersOf({ rawHeaders, authority }: RequestHead): Found | undefined {
   const found: Found = authority === undefined ? {} : { host: authority };
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
@@ -138,7 +138,7 @@ type NamedByHeaders = { readonly dialect: 'native' | 'e2b' } & {
   readonly [K in keyof Named]: Named[K] | undefined;
 };
 
-/** Undefined when there are none. */
+/** Undefined when the request has no such headers. */
 function namedByHeaders(found: Found): NamedByHeaders | 'wrong' | undefined {
   const ids = [found['e2b-sandbox-id'], found['torpor-sandbox']].filter((text) => text !== undefined);
   const ports = [found['e2b-sandbox-port'], found['torpor-port']].filter((text) => text !== undefined);
@@ -176,7 +176,7 @@ function portOf(text: string | undefined): number | undefined {
   return port <= 65_535 ? port : undefined;
 }
 
-/** The path and query of a target. One with a whole URL must name the host that the request is for. */
+/** The path and query of a request target. A target in absolute form must name the request's own host. */
 function pathOf(target: string, host: string): string | undefined {
   if (!VISIBLE.test(target)) return undefined;
   if (target.startsWith('/') || target === '*') return target;

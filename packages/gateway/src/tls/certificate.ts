@@ -1,4 +1,4 @@
-/** Writes certificates: of the local authority, and of a server that it vouches for. */
+/** Writes X.509 certificates: of the local certificate authority, and of a server that it signs. */
 import {
   createHash,
   createPrivateKey,
@@ -35,7 +35,7 @@ export interface CertificateParts {
 }
 
 const DAY_MS = 24 * 3_600_000;
-/** Clocks differ a little, also on one machine with several systems. */
+/** The clocks of clients differ a little, also those of virtual machines on one host. */
 const BACKDATED_MS = DAY_MS;
 
 const ECDSA_SHA256 = sequence(oid('1.2.840.10045.4.3.2'));
@@ -44,17 +44,17 @@ const ORGANISATION = '2.5.4.10';
 const AUTHORITY_NAME = 'Torpor local authority';
 
 /**
- * An authority that can vouch for these names and what is below them, and for nothing else: whoever steals its key
- * from somebody who trusts it can pretend to be a preview, but not a bank.
+ * A certificate authority that can sign only for these names and their subdomains. A thief of its key can impersonate a
+ * preview, but no other site, to a machine that trusts it.
  */
 export function createAuthority(names: readonly string[], parts: CertificateParts): CertificateWithKey {
   const keys = makeKeys();
-  // Of its own kind each time, so that an old one in somebody's store is not taken for the new one.
-  const mark = Buffer.from(parts.randomBytes(3)).toString('hex');
-  const subject = name(`${AUTHORITY_NAME} ${mark}`);
+  // A unique name, so that an old authority in a trust store is not taken for the new one.
+  const suffix = Buffer.from(parts.randomBytes(3)).toString('hex');
+  const subject = name(`${AUTHORITY_NAME} ${suffix}`);
   const extensions = [
     extension('2.5.29.19', true, sequence(boolean(true), integer(Uint8Array.of(0)))),
-    // Certificates and revocation lists.
+    // Key usage: signs certificates and revocation lists.
     extension('2.5.29.15', true, bits(Buffer.from([0x06]), 1)),
     extension('2.5.29.30', true, sequence(tagged(0, ...names.map((one) => sequence(subtree(one)))))),
     extension('2.5.29.14', false, octets(keyId(keys.publicKey))),
@@ -72,9 +72,9 @@ export function issueCertificate(
   const keys = makeKeys();
   const extensions = [
     extension('2.5.29.19', true, sequence()),
-    // Signatures only.
+    // Key usage: digital signatures.
     extension('2.5.29.15', true, bits(Buffer.from([0x80]), 7)),
-    // For servers.
+    // Extended key usage: TLS servers.
     extension('2.5.29.37', false, sequence(oid('1.3.6.1.5.5.7.3.1'))),
     extension('2.5.29.17', false, sequence(...names.map(alternativeName))),
     extension('2.5.29.35', false, sequence(taggedBytes(0, keyId(createPublicKey(authority.cert))))),
@@ -139,14 +139,14 @@ function alternativeName(text: string): Buffer {
   return isIP(text) === 0 ? taggedBytes(DNS, Buffer.from(text)) : taggedBytes(ADDRESS, addressBytes(text));
 }
 
-/** A name and everything below it, or one address. */
+/** A name with its subdomains, or one address. */
 function subtree(text: string): Buffer {
   if (isIP(text) === 0) return taggedBytes(DNS, Buffer.from(text));
   const bytes = addressBytes(text);
   return taggedBytes(ADDRESS, Buffer.concat([bytes, Buffer.alloc(bytes.length, 0xff)]));
 }
 
-/** Of IPv6 only the loopback is ever written. */
+/** The only IPv6 address in our certificates is the loopback. */
 function addressBytes(text: string): Buffer {
   if (isIP(text) === 4) return Buffer.from(text.split('.').map(Number));
   return text === '::1' ? Buffer.concat([Buffer.alloc(15), Buffer.from([1])]) : Buffer.alloc(16);

@@ -1,4 +1,4 @@
-/** Just enough of DER to write a certificate: every value is its kind, its length, its content. */
+/** The part of DER that certificates need: every value is its tag, its length, its content. */
 
 const SEQUENCE = 0x30;
 const SET = 0x31;
@@ -11,12 +11,12 @@ export function set(...parts: readonly Buffer[]): Buffer {
   return value(SET, ...parts);
 }
 
-/** In a place of its own, by number. */
+/** A constructed value with a context-specific tag. */
 export function tagged(number: number, ...parts: readonly Buffer[]): Buffer {
   return value(0xa0 | number, ...parts);
 }
 
-/** The same for a value that is no container. */
+/** A primitive value with a context-specific tag. */
 export function taggedBytes(number: number, bytes: Buffer): Buffer {
   return value(0x80 | number, bytes);
 }
@@ -26,7 +26,7 @@ export function oid(text: string): Buffer {
   return value(0x06, Buffer.from([first * 40 + second, ...rest.flatMap(base128)]));
 }
 
-/** Not negative, from its bytes. */
+/** A non-negative integer, from its big-endian bytes. */
 export function integer(bytes: Uint8Array): Buffer {
   const start = bytes.findIndex((byte) => byte !== 0);
   const trimmed = start < 0 ? Buffer.from([0]) : Buffer.from(bytes.subarray(start));
@@ -50,15 +50,15 @@ export function bits(bytes: Buffer, unused = 0): Buffer {
   return value(0x03, Buffer.from([unused]), bytes);
 }
 
-/** To the second; certificates of our time end before the year 2050, from which on the form is another. */
+/** UTCTime, to the second. It ends in 2049; our certificates are valid for ten years at most. */
 export function time(ms: number): Buffer {
   const digits = new Date(ms).toISOString().replace(/\D/g, '').slice(2, 14);
   return value(0x17, Buffer.from(`${digits}Z`));
 }
 
-function value(kind: number, ...parts: readonly Buffer[]): Buffer {
+function value(tag: number, ...parts: readonly Buffer[]): Buffer {
   const content = Buffer.concat(parts);
-  return Buffer.concat([Buffer.from([kind]), length(content.length), content]);
+  return Buffer.concat([Buffer.from([tag]), length(content.length), content]);
 }
 
 function length(count: number): Buffer {

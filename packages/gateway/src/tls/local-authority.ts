@@ -1,6 +1,6 @@
 /**
- * The certificates of `--tls`: an authority of this machine's own, made when it is first needed and kept in the
- * data directory, and a certificate that it signs, made anew when its names change or its time runs out.
+ * The certificates of `--tls`: a certificate authority of this machine, created when it is first needed and kept in the
+ * data directory, and a server certificate, renewed when its names change or before it expires.
  */
 import { X509Certificate } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
@@ -17,16 +17,16 @@ export interface AuthorityParts {
 }
 
 export interface LocalCertificate extends CertificateWithKey {
-  /** What others have to trust. */
+  /** The authority's certificate, which clients have to trust. */
   readonly authorityFile: string;
 }
 
 const AUTHORITY_DAYS = 3_650;
-/** Browsers take no more. */
+/** Browsers accept no longer validity. */
 const CERTIFICATE_DAYS = 397;
 const RENEWED_BEFORE_MS = 30 * 24 * 3_600_000;
 
-/** `domain` has no port; `host` is what the server listens on. */
+/** `domain` has no port; `host` is the address that the server listens on. */
 export async function localCertificate(
   parts: AuthorityParts,
   domain: string,
@@ -49,7 +49,7 @@ export async function localCertificate(
   return { ...made, authorityFile };
 }
 
-/** One that may vouch for all of the names; another domain needs another authority. */
+/** The kept authority if it may sign for all the names, else a new one. */
 async function authorityFor(parts: AuthorityParts, names: readonly string[]): Promise<CertificateWithKey> {
   const files = filesOf(parts, 'ca');
   const kept = await readPair(files);
@@ -111,7 +111,7 @@ async function readPair({ cert, key }: Files): Promise<CertificateWithKey | unde
   }
 }
 
-/** The key first: a certificate without its key is found useless, and made again. */
+/** Writes the key first: after a crash in between, the old certificate does not match the key and is replaced. */
 async function writePair(files: Files, { cert, key }: CertificateWithKey): Promise<void> {
   for (const [file, text] of [
     [files.key, key],

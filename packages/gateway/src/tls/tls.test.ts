@@ -30,7 +30,7 @@ const make = (domain = 'sbx.localhost', now = Date.now()) =>
   );
 
 describe('the local authority', () => {
-  it('vouches for the previews, for this machine, and for nothing else', async () => {
+  it('may sign for the preview domain and this machine, and for nothing else', async () => {
     const { cert, authorityFile } = await make();
     const certificate = new X509Certificate(cert);
     const authority = new X509Certificate(await readFile(authorityFile));
@@ -44,7 +44,7 @@ describe('the local authority', () => {
     expect(certificate.checkIP('127.0.0.1')).toBeDefined();
   });
 
-  it('is private to whoever runs the server', async () => {
+  it('has files that only the user of the server can read', async () => {
     const { authorityFile } = await make();
     expect((await stat(join(directory, 'tls'))).mode & 0o777).toBe(0o700);
     for (const file of ['ca-key.pem', 'server-key.pem'])
@@ -52,7 +52,7 @@ describe('the local authority', () => {
     expect(authorityFile).toBe(join(directory, 'tls', 'ca.pem'));
   });
 
-  it('is made once; its certificate is made anew before it runs out, and for other names', async () => {
+  it('is created once; the server certificate is renewed before it expires, and for other names', async () => {
     const first = await make();
     const ca = await readFile(first.authorityFile, 'utf8');
     expect(await make()).toEqual(first);
@@ -64,7 +64,7 @@ describe('the local authority', () => {
     expect(await readFile(first.authorityFile, 'utf8')).not.toBe(ca);
   });
 
-  it.skipIf(process.platform !== 'linux')('is what openssl takes for one, within its bounds', async () => {
+  it.skipIf(process.platform !== 'linux')('is accepted by openssl, within its name constraints', async () => {
     const { cert, authorityFile } = await make();
     const file = join(directory, 'server.pem');
     await writeFile(file, cert);
@@ -111,7 +111,7 @@ describe('over TLS', () => {
     return { headers: answered, text: (await buffer(stream)).toString(), trailers };
   }
 
-  it('HTTP/2 requests reach the app as HTTP/1.1, with the truth about themselves', async () => {
+  it('HTTP/2 requests reach the app as HTTP/1.1, with verified forwarding headers', async () => {
     const sandbox = world.sandboxes.make();
     await world.serve(sandbox, async (request, response) => {
       const body = (await buffer(request)).toString();
@@ -147,7 +147,7 @@ describe('over TLS', () => {
     });
   });
 
-  it('many streams of one connection are held and woken like any', async () => {
+  it('many streams of one connection are held until the sandbox wakes', async () => {
     const sandbox = world.sandboxes.make({ state: 'paused' });
     await world.serve(sandbox, (request, response) => response.end(request.url));
     const client = http2(world.hostOf(sandbox));
@@ -158,7 +158,7 @@ describe('over TLS', () => {
     expect(sandbox.wakes).toHaveLength(1);
   });
 
-  it('an app that dies in the middle of a body resets the stream, and no other', async () => {
+  it('an app that dies in the middle of a body resets its stream only', async () => {
     const sandbox = world.sandboxes.make();
     await world.serve(sandbox, (request, response) => {
       if (request.url === '/whole') return void response.end('whole');
@@ -189,7 +189,7 @@ describe('over TLS', () => {
     await gone.promise;
   });
 
-  it('an upload whose stream is reset is not taken for a whole one', async () => {
+  it('an upload whose stream is reset is not taken for a complete one', async () => {
     const sandbox = world.sandboxes.make();
     const ends: string[] = [];
     const come = Promise.withResolvers<void>();
@@ -204,7 +204,7 @@ describe('over TLS', () => {
     stream.on('error', () => {});
     stream.write('half of it');
     await come.promise;
-    // `close` would end the body first.
+    // `close` would first end the body.
     stream.destroy();
     await gone.promise;
     expect(ends).toEqual(['aborted']);
@@ -217,7 +217,7 @@ describe('over TLS', () => {
       reached.push(...request.rawHeaders);
       response.end();
     });
-    // The last one has the bytes of a line break where somebody cuts characters to their last byte.
+    // The last value becomes a line break when each character is cut to its low byte.
     const values = ['a\r\nX-Injected: 1', 'a\nX-Injected: 1', 'a\0b', 'a\u010d\u010aX-Injected: 1'];
     for (const value of values) {
       const client = http2(world.hostOf(sandbox));
@@ -237,7 +237,7 @@ describe('over TLS', () => {
     expect(JSON.parse(text)).toMatchObject({ error: { code: 'killed' } });
   });
 
-  it('what has no preview name is for the API', async () => {
+  it('a request for another host is for the API', async () => {
     expect((await ask2(http2(`localhost:${world.port}`), {})).text).toBe('the API');
   });
 
@@ -260,8 +260,8 @@ describe('over TLS', () => {
     const [message] = (await once(socket, 'message')) as [Buffer];
     expect(message.toString()).toBe('hello');
     const closed = once(socket, 'close');
-    await world.gateway.gate.close(sandbox.id);
-    await world.gateway.gate.drain(sandbox.id, new AbortController().signal);
+    await world.gateway.gates.close(sandbox.id);
+    await world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     expect((await closed)[0]).toBe(1012);
   });
 });

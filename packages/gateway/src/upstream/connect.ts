@@ -1,14 +1,14 @@
-/** Opens a connection to where a port of a sandbox can be dialled. */
+/** Opens a connection to a port of a sandbox. */
 import { connect as openSocket, type Socket } from 'node:net';
 import type { Address, Clock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 
-/** Nobody listens there, as far as the machine knows. */
+/** No program listens on the port. */
 export class PortClosed extends Error {
   override readonly name = 'PortClosed';
 }
 
-/** What a system says when nobody listens, or nobody does any more. */
+/** The system's error codes when no program listens, or the listener has just closed. */
 const CLOSED: ReadonlySet<string> = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE']);
 
 export async function connect(address: Address, clock: Clock, ms: number): Promise<Socket> {

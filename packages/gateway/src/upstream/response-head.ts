@@ -1,13 +1,13 @@
-/** The head of an answer: what it says, and how its body is framed. */
+/** Parses the head of a response, and decides how its body is framed. */
 
 export interface ResponseHead {
   readonly status: number;
   readonly reason: string;
-  /** Names and values take turns, in the order and the case they were sent in. */
+  /** Names and values alternate, in the order and case in which they were sent. */
   readonly headers: readonly string[];
 }
 
-/** The answer is not HTTP, or breaks off. */
+/** The response is not HTTP, or broke off. */
 export class BadResponse extends Error {
   override readonly name = 'BadResponse';
 }
@@ -16,9 +16,9 @@ export type Framing = 'none' | 'chunked' | 'until-close' | { readonly length: nu
 
 export interface ReadHead extends ResponseHead {
   readonly framing: Framing;
-  /** Whether the other side means to take another request on this connection. */
+  /** Whether the app accepts another request on this connection. */
   readonly keepsAlive: boolean;
-  /** How long it promises to wait for one. */
+  /** How long the app promises to keep the idle connection open. */
   readonly keepAliveMs: number | undefined;
 }
 
@@ -37,7 +37,7 @@ export function parseStatusLine(line: string): StatusLine {
   return { minor: Number(minor), status: Number(status), reason };
 }
 
-/** Adds the field to the others. A line that continues the one before it is not read any more by anybody. */
+/** Appends the field to `into`. Obsolete line folding is an error. */
 export function parseField(line: string, into: string[]): void {
   const colon = line.indexOf(':');
   const name = line.slice(0, colon);
@@ -45,7 +45,7 @@ export function parseField(line: string, into: string[]): void {
   into.push(name, withoutBlanks(line, colon + 1));
 }
 
-/** `trim` would take more away than a header may have around its value. */
+/** HTTP allows only spaces and tabs around a value; `trim` would remove more. */
 function withoutBlanks(line: string, from: number): string {
   let start = from;
   let end = line.length;
@@ -58,7 +58,7 @@ function isBlank(code: number): boolean {
   return code === 32 || code === 9;
 }
 
-/** `method` is the one that was asked with: the answer to HEAD has no body, whatever it says. */
+/** `method` is the request's: a response to HEAD has no body, whatever its headers say. */
 export function readHead({ minor, status, reason }: StatusLine, headers: string[], method: string): ReadHead {
   let lengths: string | undefined;
   let coding: string | undefined;
@@ -84,11 +84,11 @@ export function readHead({ minor, status, reason }: StatusLine, headers: string[
   }
   const length = lengths === undefined ? undefined : lengthOf(lengths);
   const isBodiless = status < 200 || status === 204 || status === 304;
-  // The client is told no length where there is no body, and none beside chunks.
+  // The client gets no length for a response without a body, and none beside chunks.
   const shown = isBodiless || coding !== undefined ? undefined : length;
   const framing = framingOf(isBodiless || method === 'HEAD', length, coding);
-  // Two framings at once, or the framing of a body where there is none, is how answers are smuggled: bytes may follow
-  // that would be taken for the next answer. The connection is of no more use after that.
+  // Two framings at once, or a framing where there is no body, are used for response smuggling: the bytes that follow
+  // would be taken for the next response. Such a connection is not reused.
   const isSuspect =
     coding !== undefined ? length !== undefined || isBodiless : isBodiless && (length ?? 0) > 0;
   const words = connection
@@ -108,7 +108,7 @@ export function readHead({ minor, status, reason }: StatusLine, headers: string[
   };
 }
 
-/** Equal lengths count as one. Any other list, and what is not a number, is refused whatever the status. */
+/** Repeated equal lengths count as one. Differing lengths, or text that is not a number, are an error for any status. */
 function lengthOf(lengths: string): number {
   const [length = '', ...others] = lengths.split(',').map((text) => text.trim());
   if (!/^\d{1,15}$/.test(length) || others.some((other) => other !== length)) {
@@ -117,7 +117,7 @@ function lengthOf(lengths: string): number {
   return Number(length);
 }
 
-/** The same headers with this length, once, in the place of the first; or with none. */
+/** The same headers with this length once, at the place of the first; or without any length. */
 function withLength(headers: readonly string[], length: number | undefined): string[] {
   const others: string[] = [];
   let isSaid = length === undefined;
@@ -136,7 +136,7 @@ function framingOf(hasNoBody: boolean, length: number | undefined, coding: strin
   if (hasNoBody) return 'none';
   if (coding !== undefined) {
     if (coding.trim().toLowerCase() !== 'chunked') {
-      throw new BadResponse(`The answer is encoded as "${coding.slice(0, 40)}", which nobody asked for.`);
+      throw new BadResponse(`The answer is encoded as "${coding.slice(0, 40)}", which the gateway did not ask for.`);
     }
     return 'chunked';
   }

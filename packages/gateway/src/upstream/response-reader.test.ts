@@ -48,8 +48,8 @@ function read(pieces: readonly string[], method = 'GET', thenEnds = false) {
 
 const answer = (...lines: string[]) => lines.join('\r\n');
 
-describe('reading an answer', () => {
-  it('hears a body of a known length, and what comes after it is not its own', () => {
+describe('a response reader', () => {
+  it('reads a body of a known length, and returns the bytes after it', () => {
     const { heard, reader } = read([
       answer('HTTP/1.1 200 OK', 'Content-Length: 5', 'X-A: b', '', 'helloHTTP'),
     ]);
@@ -63,7 +63,7 @@ describe('reading an answer', () => {
     expect(reader.keptFor).toEqual({ promisedMs: undefined });
   });
 
-  it('hears chunks and trailers', () => {
+  it('reads chunks and trailers', () => {
     const chunked = answer(
       'HTTP/1.1 200 OK',
       'Transfer-Encoding: chunked',
@@ -80,7 +80,7 @@ describe('reading an answer', () => {
     expect(read([chunked]).heard).toMatchObject({ body: 'hello world', trailers: ['X-Sum', '11'] });
   });
 
-  it('hears answers before the answer', () => {
+  it('reads informational responses', () => {
     const early = answer(
       'HTTP/1.1 100 Continue',
       '',
@@ -94,7 +94,7 @@ describe('reading an answer', () => {
     expect(read([early]).heard).toMatchObject({ infos: [100, 103], status: 204, trailers: [] });
   });
 
-  it('hears a body that only the end of the connection ends', () => {
+  it('reads a body that ends with the connection', () => {
     const { heard, reader } = read(['HTTP/1.0 200 OK\r\n\r\nhel', 'lo'], 'GET', true);
     expect(heard).toMatchObject({ body: 'hello', trailers: [] });
     expect(reader.keptFor).toBeNull();
@@ -105,18 +105,18 @@ describe('reading an answer', () => {
     ['GET', answer('HTTP/1.1 304 Not Modified', 'Content-Length: 5', '', '')],
     ['GET', answer('HTTP/1.1 204 No Content', '', '')],
     ['GET', answer('HTTP/1.1 200 OK', 'Content-Length: 0', '', '')],
-  ])('an answer to %s may have no body: %j', (method, text) => {
+  ])('a response to %s may have no body: %j', (method, text) => {
     const { heard, reader } = read([text], method);
     expect(heard).toMatchObject({ body: '', trailers: [] });
     expect(reader.isOver).toBe(true);
   });
 
-  it('hands over what comes after a switch of protocols', () => {
+  it('hands over the bytes after a protocol switch', () => {
     const text = answer('HTTP/1.1 101 Switching Protocols', 'Upgrade: websocket', '', '\x81\x02hi');
     expect(read([text]).heard).toMatchObject({ status: 101, switched: '\x81\x02hi', rest: '' });
   });
 
-  it('takes lines that end as they should not', () => {
+  it('accepts lines that end with a bare line feed', () => {
     expect(read(['HTTP/1.1 200 OK\nContent-Length: 2\n\nok']).heard).toMatchObject({
       body: 'ok',
       trailers: [],
@@ -125,15 +125,15 @@ describe('reading an answer', () => {
 
   it.each([
     ['nothing like HTTP', 'hello\r\n'],
-    ['a status that is none', 'HTTP/1.1 20 OK\r\n'],
+    ['an invalid status', 'HTTP/1.1 20 OK\r\n'],
     ['another version', 'HTTP/2.0 200 OK\r\n'],
     ['a header without a name', 'HTTP/1.1 200 OK\r\n: x\r\n'],
     ['a blank before the colon', 'HTTP/1.1 200 OK\r\nContent-Length : 5\r\n'],
     ['a folded line', 'HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\n'],
-    ['a length that is none', 'HTTP/1.1 200 OK\r\nContent-Length: 5a\r\n\r\n'],
+    ['an invalid length', 'HTTP/1.1 200 OK\r\nContent-Length: 5a\r\n\r\n'],
     ['a negative length', 'HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n'],
-    ['a coding that nobody asked for', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n'],
+    ['an unrequested transfer coding', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n'],
     ['a chunk without a size', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n'],
     ['a chunk that is too long', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n'],
     ['a head without an end', `HTTP/1.1 200 OK\r\n${'X-A: bbbbbbbbbbbbbb\r\n'.repeat(400)}`],
@@ -157,7 +157,7 @@ describe('reading an answer', () => {
     ['in a chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe'],
     ['before the last chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n'],
     ['in the trailers', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n'],
-  ])('an answer that breaks off %s is not taken for a whole one', (_, text) => {
+  ])('a response that breaks off %s is not taken for a complete one', (_, text) => {
     expect(() => read([text], 'GET', true)).toThrow(BadResponse);
   });
 
@@ -170,20 +170,20 @@ describe('reading an answer', () => {
     ['a length of what has not changed', '304 Not Modified\r\nContent-Length: 5\r\n\r\n'],
     ['chunks of what has no body', '204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n'],
     ['a wish to close', '200 OK\r\nContent-Length: 0\r\nConnection: Close\r\n\r\n'],
-  ])('after %s the connection is not used again', (_, rest) => {
+  ])('after %s the connection is not reused', (_, rest) => {
     const { reader } = read([`HTTP/1.1 ${rest}`]);
     expect(reader.isOver).toBe(true);
     expect(reader.keptFor).toBeNull();
   });
 
-  it('hears how long the server promises to wait', () => {
+  it("reads the server's keep-alive time", () => {
     const { reader } = read([
       'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nKeep-Alive: timeout=5, max=10\r\n\r\n',
     ]);
     expect(reader.keptFor).toEqual({ promisedMs: 5_000 });
   });
 
-  it('hears the same however the bytes are cut', () => {
+  it('reads the same however the bytes are split', () => {
     const body = fc.oneof(
       fc.string({ unit: 'binary-ascii', maxLength: 40 }).map((text) => ({
         wire: `Content-Length: ${text.length}\r\n\r\n${text}`,

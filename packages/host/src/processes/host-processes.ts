@@ -1,35 +1,35 @@
-/** The processes of this machine, as far as the runtime needs to know them. One implementation per system. */
+/** The processes of this machine. One implementation per operating system. */
 import { linuxProcesses } from './linux-processes.ts';
 import { portableProcesses } from './portable-processes.ts';
 
 export interface ProcessFacts {
   readonly pid: number;
   readonly parent: number;
-  /** Children inherit it, and nobody can join another's; 0 for what is the kernel's own. */
+  /** Children inherit the session, and no process can join the session of another. 0 for threads of the kernel. */
   readonly session: number;
-  /** Together with the pid it names one process until the machine restarts. */
+  /** Together with the pid this identifies one process until the machine restarts. */
   readonly startedAt: string;
   readonly state: ProcessState;
 }
 
-/** `busy` is in the kernel, where signals do not reach it yet; `dead` waits for its parent to notice. */
-export type ProcessState = 'moving' | 'busy' | 'stopped' | 'dead';
+/** `uninterruptible` waits in the kernel, where signals have no effect yet. `dead` is a zombie. */
+export type ProcessState = 'running' | 'uninterruptible' | 'stopped' | 'dead';
 
 export interface Listener {
   readonly address: string;
   readonly port: number;
-  /** What a process holds when the socket is its own. */
+  /** The name under which a process has the socket open, such as `socket:[123]`. */
   readonly socket: string;
 }
 
 export interface HostProcesses {
-  /** Changes when the machine restarts, and all pids with it. */
+  /** Changes when the machine restarts. All pids change too. */
   bootId(): Promise<string>;
   read(pid: number): Promise<ProcessFacts | undefined>;
   all(): Promise<ProcessFacts[]>;
-  /** The `TORPOR_…=…` lines of the environment it was started with; empty when it cannot be seen. */
+  /** The `TORPOR_…=…` variables that the process was started with. Empty when they cannot be read. */
   torporVariables(facts: ProcessFacts): Promise<readonly string[]>;
-  /** Every user id it has or could go back to; empty when they cannot be seen. */
+  /** The real, effective, saved and file system user ids. Empty when they cannot be read. */
   userIds(facts: ProcessFacts): Promise<readonly number[]>;
   listeners(port: number): Promise<Listener[]>;
   /** Which of the sockets the process holds open. */

@@ -5,8 +5,8 @@ import { describe, expect, it } from 'vitest';
 import { linuxProcesses, parseListeners, parseStat } from './linux-processes.ts';
 import { parseLine, portableProcesses } from './portable-processes.ts';
 
-describe('a line of /proc', () => {
-  it('is read past a name that looks like the rest of it', () => {
+describe('parsing /proc', () => {
+  it('finds the end of a program name that looks like further fields', () => {
     const line = '42 (a) Z 1 (b) T 7 8 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 12345 0';
     expect(parseStat(line)).toEqual({
       pid: 42,
@@ -19,7 +19,7 @@ describe('a line of /proc', () => {
     expect(parseStat('')).toBeUndefined();
   });
 
-  it('tells where somebody listens, on IPv4, IPv6 and both', () => {
+  it('finds listening sockets on IPv4, IPv6 and both', () => {
     const table = [
       '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode',
       '   0: 0100007F:0BB8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1',
@@ -35,8 +35,8 @@ describe('a line of /proc', () => {
   });
 });
 
-describe('a line of ps', () => {
-  it('is read, or passed over', () => {
+describe('parsing ps', () => {
+  it('reads a line, and ignores one that is malformed', () => {
     expect(parseLine('  12   1  12 T+  Mon Nov 10 10:00:00 2025 ')).toEqual({
       pid: 12,
       parent: 1,
@@ -51,13 +51,13 @@ describe('a line of ps', () => {
 describe.skipIf(process.platform !== 'linux').each([
   { name: '/proc', host: linuxProcesses },
   { name: 'ps and lsof', host: portableProcesses },
-])('processes of the machine, by $name', ({ host }) => {
-  it('are named by when they were started, and seen stopped, moving and gone', async () => {
+])('host processes read from $name', ({ host }) => {
+  it('identify a process by its start time, and show it running, stopped and gone', async () => {
     const child = spawn('sleep', ['1000'], { detached: true, stdio: 'ignore' });
     const pid = child.pid as number;
     try {
       const first = await host.read(pid);
-      expect(first).toMatchObject({ pid, parent: process.pid, session: pid, state: 'moving' });
+      expect(first).toMatchObject({ pid, parent: process.pid, session: pid, state: 'running' });
       expect((await host.all()).find((one) => one.pid === pid)?.startedAt).toBe(first?.startedAt);
       process.kill(pid, 'SIGSTOP');
       await expect.poll(async () => (await host.read(pid))?.state).toBe('stopped');
@@ -68,7 +68,7 @@ describe.skipIf(process.platform !== 'linux').each([
     expect(await host.read(pid)).toBeUndefined();
   });
 
-  it('own the sockets they listen on', async () => {
+  it('show which process holds a listening socket', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as { port: number };

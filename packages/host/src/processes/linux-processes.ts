@@ -1,20 +1,20 @@
 /**
- * Processes and sockets as /proc shows them. What vanishes while it is read is not there.
+ * Reads processes and sockets from /proc. A process that vanishes while it is read counts as gone.
  *
- * What the kernel answers without waiting for anybody is read at once, in slices: handing each of these
- * thousands of short reads to another thread takes ten times as long.
+ * Files that the kernel answers from memory are read synchronously, in slices: handing each of these thousands of short
+ * reads to Node's thread pool takes ten times as long.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 import type { HostProcesses, Listener, ProcessFacts, ProcessState } from './host-processes.ts';
 
-/** Reads between two moments in which others get their turn. */
+/** Number of synchronous reads before the event loop continues. */
 const SLICE = 200;
 
-const MARK = 'TORPOR_';
+const PREFIX = 'TORPOR_';
 
-interface KnownMarks {
+interface KnownVariables {
   readonly startedAt: string;
   readonly lines: readonly string[];
 }
@@ -22,10 +22,10 @@ interface KnownMarks {
 class LinuxProcesses implements HostProcesses {
   #bootId: Promise<string> | undefined;
   /**
-   * By pid. A process keeps what it was started with, and one that replaces its environment by itself was
-   * still started by who it was started by.
+   * By pid. The first variables that were read are kept: a process that overwrites its environment later was still
+   * started by the same instance.
    */
-  readonly #marks = new Map<number, KnownMarks>();
+  readonly #variables = new Map<number, KnownVariables>();
 
   bootId(): Promise<string> {
     this.#bootId ??= readFile('/proc/sys/kernel/random/boot_id', 'utf8').then((line) => line.trim());
@@ -45,18 +45,18 @@ class LinuxProcesses implements HostProcesses {
       if (facts !== undefined) found.push(facts);
     }
     const present = new Set(pids);
-    for (const pid of this.#marks.keys()) if (!present.has(pid)) this.#marks.delete(pid);
+    for (const pid of this.#variables.keys()) if (!present.has(pid)) this.#variables.delete(pid);
     return found;
   }
 
   async torporVariables({ pid, startedAt }: ProcessFacts): Promise<readonly string[]> {
-    const known = this.#marks.get(pid);
+    const known = this.#variables.get(pid);
     if (known?.startedAt === startedAt) return known.lines;
-    // This one waits when the process is busy with its memory, so it is not read in place.
+    // Asynchronous, because this read waits for the lock of the process's memory.
     const environment = await readFile(`/proc/${pid}/environ`, 'latin1').catch(() => '');
-    const lines = environment.split('\0').filter((line) => line.startsWith(MARK));
-    // One that is just being replaced by another program shows nothing for a moment.
-    if (environment !== '') this.#marks.set(pid, { startedAt, lines });
+    const lines = environment.split('\0').filter((line) => line.startsWith(PREFIX));
+    // The environment is empty for a moment while a process executes another program.
+    if (environment !== '') this.#variables.set(pid, { startedAt, lines });
     return lines;
   }
 
@@ -99,7 +99,7 @@ function readFacts(pid: number): ProcessFacts | undefined {
   return threads <= 1 ? facts : { ...facts, state: stateOfThreads(pid, facts.state) };
 }
 
-/** The name stands in parentheses and may itself contain them, so the last one counts. */
+/** The program name is in parentheses and may itself contain some, so the last one is its end. */
 export function parseStat(line: string): (ProcessFacts & { readonly threads: number }) | undefined {
   const close = line.lastIndexOf(')');
   if (close === -1) return undefined;
@@ -116,19 +116,19 @@ export function parseStat(line: string): (ProcessFacts & { readonly threads: num
 
 function parseState(letter: string): ProcessState {
   if (letter === 'T' || letter === 't') return 'stopped';
-  if (letter === 'D') return 'busy';
-  return letter === 'Z' || letter === 'X' ? 'dead' : 'moving';
+  if (letter === 'D') return 'uninterruptible';
+  return letter === 'Z' || letter === 'X' ? 'dead' : 'running';
 }
 
-/** The first thread may be stopped or gone while others still run. */
+/** The first thread may be stopped or dead while other threads still run. */
 function stateOfThreads(pid: number, ofFirst: ProcessState): ProcessState {
-  if (ofFirst === 'moving') return 'moving';
+  if (ofFirst === 'running') return 'running';
   const states = new Set<ProcessState>();
   for (const thread of threadsOf(pid)) {
     const stat = parseStat(text(`/proc/${pid}/task/${thread}/stat`));
     if (stat !== undefined) states.add(stat.state);
   }
-  const order: readonly ProcessState[] = ['moving', 'busy', 'stopped'];
+  const order: readonly ProcessState[] = ['running', 'uninterruptible', 'stopped'];
   return order.find((state) => states.has(state)) ?? ofFirst;
 }
 
@@ -142,7 +142,7 @@ function threadsOf(pid: number): string[] {
 
 const LISTENING = '0A';
 
-/** Most lines are connections, of which a busy machine has thousands: only those that listen are looked at. */
+/** Only the lines of listening sockets are parsed: a busy machine has thousands of lines for connections. */
 export function parseListeners(table: string): Listener[] {
   const found: Listener[] = [];
   const mark = ` ${LISTENING} `;
@@ -161,7 +161,7 @@ export function parseListeners(table: string): Listener[] {
   return found;
 }
 
-/** The kernel writes addresses as 32-bit words, each in the byte order of the machine. */
+/** The kernel writes an address as 32-bit words, each in the byte order of the machine. */
 function parseAddress(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => [...Buffer.from(word, 'hex')].reverse());
   if (bytes.length === 4) return bytes.join('.');

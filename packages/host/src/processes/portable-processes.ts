@@ -1,6 +1,6 @@
 /**
- * Processes and sockets as `ps` and `lsof` show them, for systems without /proc. They do not show
- * environments, so that a process which left its parent is not found: this is the best effort there.
+ * Reads processes and sockets with `ps` and `lsof`, for systems without /proc. These programs do not show environments,
+ * so a process that left its parent is not found there.
  */
 import { runProgram } from '../programs/run-program.ts';
 import type { HostProcesses, Listener, ProcessFacts } from './host-processes.ts';
@@ -40,7 +40,7 @@ export function parseLine(line: string): ProcessFacts | undefined {
   return {
     pid: Number(pid),
     parent: Number(parent),
-    // The process group stands in for the session, which `ps` does not show everywhere.
+    // The process group is used as the session, which `ps` does not show on every system.
     session: Number(group),
     startedAt,
     state: /^[Tt]/.test(state)
@@ -48,8 +48,8 @@ export function parseLine(line: string): ProcessFacts | undefined {
       : /^[ZX]/.test(state)
         ? 'dead'
         : /^[DU]/.test(state)
-          ? 'busy'
-          : 'moving',
+          ? 'uninterruptible'
+          : 'running',
   };
 }
 

@@ -50,6 +50,7 @@ export function limitsOf(day) {
       'root in a user namespace can change the settings of the network device of its sandbox',
       'programs with open, deleted files cannot be paused with their memory',
       'a listener with a full backlog keeps a memory image from being restored',
+      'set-user-ID programs cannot change their user',
       'an idle sandbox takes about 3 % of a processor',
     ];
   }
@@ -70,6 +71,14 @@ export function givesRawSockets(day) {
  */
 export function mistakesNetworkNamespaces(day) {
   return !isRecent(day);
+}
+
+/**
+ * Whether set-user-ID programs of a guest can change their user. The attacks on them were tried on these versions.
+ * @param {number | null} day
+ */
+export function allowsSetuid(day) {
+  return isRecent(day);
 }
 
 /**

@@ -54,7 +54,7 @@ describe('the runsc programs of a data directory', () => {
     await binaries.removeUnused(new Set([first]));
 
     expect(binaries.find(first)).toBeDefined();
-    expect(binaries.whyNot(second)).toBe('the runsc that wrote it is no longer kept');
+    expect(binaries.whyUnusable(second)).toBe('the runsc that wrote it is no longer kept');
     expect(binaries.find(binaries.current.digest)).toEqual(binaries.current);
   });
 
@@ -62,8 +62,8 @@ describe('the runsc programs of a data directory', () => {
     const old = (await opened(await program('old', 'first'), 'release-20240729.0')).current.digest;
     const binaries = await opened(await program('new', 'second'), 'release-20260701.0', 20250101);
 
-    expect(binaries.whyNot(old)).toContain('older than this server allows');
-    expect(binaries.whyNot(binaries.current.digest)).toBeUndefined();
+    expect(binaries.whyUnusable(old)).toContain('older than this server allows');
+    expect(binaries.whyUnusable(binaries.current.digest)).toBeUndefined();
   });
 
   it('remove an incomplete program of a server that was killed', async () => {

@@ -59,7 +59,7 @@ export class RunscBinaries {
   }
 
   /** Why the memory images of a program cannot be restored; undefined when they can. */
-  whyNot(digest: string): string | undefined {
+  whyUnusable(digest: string): string | undefined {
     const binary = this.#kept.get(digest);
     if (binary === undefined) return 'the runsc that wrote it is no longer kept';
     if ((binary.day ?? 0) >= this.#oldestDay) return undefined;
@@ -67,7 +67,7 @@ export class RunscBinaries {
   }
 
   find(digest: string): RunscBinary | undefined {
-    return this.whyNot(digest) === undefined ? this.#kept.get(digest) : undefined;
+    return this.whyUnusable(digest) === undefined ? this.#kept.get(digest) : undefined;
   }
 
   /** New sandboxes use this program from now on. */

@@ -10,7 +10,12 @@ import type { LayerId } from '@torpor/layers';
 import type { Attachment, Bytes } from '@torpor/network';
 import type { Network, Resources } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
-import { givesRawSockets, mistakesNetworkNamespaces, readsUntouchedMemory } from '../binaries/releases.mjs';
+import {
+  allowsSetuid,
+  givesRawSockets,
+  mistakesNetworkNamespaces,
+  readsUntouchedMemory,
+} from '../binaries/releases.mjs';
 import type { RunscBinary } from '../binaries/runsc-binaries.ts';
 import type { RootKind, StackedLayer } from '../checkpoint-needs.ts';
 import type { BaseSystem } from '../guest/base-system.ts';
@@ -132,6 +137,7 @@ export async function makeHostResources(
     resources: {},
     sudo: true,
     filterRawSockets: givesRawSockets(source.binary.day),
+    setuid: source.tools.setuid && allowsSetuid(source.binary.day),
   });
   const config = join(paths.bundle, 'config.json');
   await mapWriteErrors(config, () => writeFile(config, JSON.stringify(spec)));
@@ -147,6 +153,7 @@ export function containerProgram({ program, day }: RunscBinary): ContainerProgra
     program,
     hideNetworkSettings: mistakesNetworkNamespaces(day),
     readsUntouchedMemory: readsUntouchedMemory(day),
+    allowsSetuid: allowsSetuid(day),
   };
 }
 

@@ -1,5 +1,5 @@
 /**
- * The entries of a tar archive from a stranger. However large the archive claims to be, only a bounded piece of it is in
+ * The entries of a tar archive from an untrusted source. However large the archive claims to be, only a bounded piece of it is in
  * memory. Names are bytes, held as text with one character per byte.
  */
 

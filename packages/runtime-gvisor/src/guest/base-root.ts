@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { SHADOW_GID, systemAccounts, withGuestUser } from './accounts.ts';
 import { BASE_SETTINGS, HOME_SETTINGS } from './base-settings.ts';
-import { furnish } from './furnish.ts';
+import { completeRoot } from './complete-root.ts';
 import { copyNeededSettings } from './host-settings.ts';
 import { GUEST_HOME } from './layout.ts';
 import type { SystemDirectories } from './system-directories.ts';
@@ -63,8 +63,8 @@ export async function makeBaseRoot(into: string, system: SystemDirectories): Pro
     for (const [path, text] of Object.entries(BASE_SETTINGS)) await write(join(into, path), text);
     await writePackages(into);
     await writeAccounts(into);
-    await furnish(into);
-    await furnishHome(into);
+    await completeRoot(into);
+    await writeHome(into);
   });
 }
 
@@ -77,7 +77,7 @@ async function writeAccounts(into: string): Promise<void> {
   await chown(join(into, 'etc/shadow'), 0, SHADOW_GID);
 }
 
-async function furnishHome(into: string): Promise<void> {
+async function writeHome(into: string): Promise<void> {
   const home = join(into, GUEST_HOME);
   const { uid, gid } = withGuestUser(systemAccounts(), '/bin/bash');
   for (const [name, text] of Object.entries(HOME_SETTINGS)) {

@@ -1,20 +1,20 @@
 /** The host's system directories as the guests of `base` see them. Read again when they may have changed. */
 import { createHash } from 'node:crypto';
 import type { Clock } from '@torpor/engine';
-import { DirectoryWatch } from './directory-watch.ts';
+import { DirectoryWatcher } from './directory-watcher.ts';
 import type { GuestTools } from './guest-tools.ts';
 import type { GuestBind } from './layout.ts';
 import type { ReadOnlyView } from './read-only-view.ts';
 import {
   type BindSources,
-  type Covered,
+  type CoveredPaths,
   coveredPaths,
-  machineHasSudo,
+  hostHasSudo,
   type SystemDirectories,
   systemBinds,
   systemDirectories,
 } from './system-directories.ts';
-import { directoriesLookedAt, systemFingerprint } from './system-fingerprint.ts';
+import { systemFingerprint, watchedDirectories } from './system-fingerprint.ts';
 
 export interface BaseSystem {
   readonly directories: SystemDirectories;
@@ -24,7 +24,7 @@ export interface BaseSystem {
   readonly fingerprint: string;
 }
 
-export interface BaseSystemsOptions {
+export interface BaseSystemCacheOptions {
   readonly view: ReadOnlyView;
   readonly tools: GuestTools;
   readonly clock: Clock;
@@ -33,14 +33,15 @@ export interface BaseSystemsOptions {
 /** A result is reused for this long: a start asks more than once, and many sandboxes start at the same time. */
 const FRESH_MS = 500;
 
-export class BaseSystems {
-  readonly #options: BaseSystemsOptions;
+export class BaseSystemCache {
+  readonly #options: BaseSystemCacheOptions;
   #last: { readonly at: number; readonly system: Promise<BaseSystem> } | undefined;
-  readonly #watch = new DirectoryWatch();
-  #seen: { readonly places: string; readonly quick: string } | undefined;
-  #known: { readonly quick: string; readonly covered: Promise<Covered> } | undefined;
+  readonly #watcher = new DirectoryWatcher();
+  #lastFingerprint: { readonly directories: string; readonly fingerprint: string } | undefined;
+  /** For the system with this fingerprint. */
+  #lastCovered: { readonly fingerprint: string; readonly covered: Promise<CoveredPaths> } | undefined;
 
-  constructor(options: BaseSystemsOptions) {
+  constructor(options: BaseSystemCacheOptions) {
     this.#options = options;
   }
 
@@ -48,7 +49,7 @@ export class BaseSystems {
   current(): Promise<BaseSystem> {
     const now = this.#options.clock.monotonic();
     if (this.#last !== undefined && now - this.#last.at < FRESH_MS) return this.#last.system;
-    const last = { at: now, system: this.#look() };
+    const last = { at: now, system: this.#read() };
     this.#last = last;
     last.system.catch(() => {
       if (this.#last === last) this.#last = undefined;
@@ -57,51 +58,55 @@ export class BaseSystems {
   }
 
   close(): void {
-    this.#watch.close();
+    this.#watcher.close();
   }
 
   /** Takes no signal of a caller: other callers may wait for the same result. */
-  async #look(): Promise<BaseSystem> {
+  async #read(): Promise<BaseSystem> {
     const directories = systemDirectories();
-    const asking = this.#sources(directories);
-    asking.catch(() => {});
-    const quick = await this.#quick(directories);
-    const covered = await this.#covered(directories, quick);
-    const binds = systemBinds(await asking, covered);
+    const mounting = this.#mountSources(directories);
+    mounting.catch(() => {});
+    const fingerprint = await this.#fingerprint(directories);
+    const covered = await this.#covered(directories, fingerprint);
+    const binds = systemBinds(await mounting, covered);
     // Covered files are part of the fingerprint: an image can only be used with the mounts it was made with.
-    const places = JSON.stringify(binds.map(({ destination }) => destination));
+    const destinations = JSON.stringify(binds.map(({ destination }) => destination));
     return {
       directories,
       binds,
-      fingerprint: createHash('sha256').update(`${quick}\0${places}`).digest('hex'),
+      fingerprint: createHash('sha256').update(`${fingerprint}\0${destinations}`).digest('hex'),
     };
   }
 
-  /** A fingerprint without the covered files; recomputed only after a change. */
-  async #quick(directories: SystemDirectories): Promise<string> {
-    const places = JSON.stringify(directories);
-    if (this.#seen?.places === places && (await this.#watch.isQuiet())) return this.#seen.quick;
-    this.#watch.begin(directoriesLookedAt(directories));
-    const quick = systemFingerprint(directories);
-    this.#seen = { places, quick };
-    return quick;
+  /** Without the covered files; recomputed only after a change. */
+  async #fingerprint(systemDirs: SystemDirectories): Promise<string> {
+    const directories = JSON.stringify(systemDirs);
+    if (this.#lastFingerprint?.directories === directories && (await this.#watcher.isQuiet()))
+      return this.#lastFingerprint.fingerprint;
+    this.#watcher.begin(watchedDirectories(systemDirs));
+    const fingerprint = systemFingerprint(systemDirs);
+    this.#lastFingerprint = { directories, fingerprint };
+    return fingerprint;
   }
 
-  #covered(directories: SystemDirectories, quick: string): Promise<Covered> {
-    if (this.#known?.quick === quick) return this.#known.covered;
-    const looking = { quick, covered: coveredPaths(directories) };
-    this.#known = looking;
-    looking.covered.catch(() => {
-      if (this.#known === looking) this.#known = undefined;
+  #covered(directories: SystemDirectories, fingerprint: string): Promise<CoveredPaths> {
+    if (this.#lastCovered?.fingerprint === fingerprint) return this.#lastCovered.covered;
+    const last = { fingerprint, covered: coveredPaths(directories) };
+    this.#lastCovered = last;
+    last.covered.catch(() => {
+      if (this.#lastCovered === last) this.#lastCovered = undefined;
     });
-    return looking.covered;
+    return last.covered;
   }
 
-  async #sources({ bound }: SystemDirectories): Promise<BindSources> {
+  async #mountSources({ bound }: SystemDirectories): Promise<BindSources> {
     const { view, tools } = this.#options;
     const { signal } = new AbortController();
     const show = async (path: string) => [path, await view.show(path, signal)] as const;
-    const [places, [, shown]] = await Promise.all([Promise.all(bound.map(show)), show(tools.directory)]);
-    return { bound: new Map(places), tools: shown, hasSudo: machineHasSudo() };
+    const [mounted, [, shownTools]] = await Promise.all([
+      Promise.all(bound.map(show)),
+      show(tools.directory),
+    ]);
+    return { bound: new Map(mounted), tools: shownTools, hasSudo: hostHasSudo() };
   }
 }

@@ -2,7 +2,7 @@ import { lstat, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { leaveCredential } from './boot-credential.ts';
+import { writeBootCredential } from './boot-credential.ts';
 
 let directory = '';
 let root = '';
@@ -17,7 +17,7 @@ afterEach(() => rm(directory, { recursive: true }));
 
 describe('the credential for a boot', () => {
   it('can be read only by root', async () => {
-    await leaveCredential(root, 'secret');
+    await writeBootCredential(root, 'secret');
     expect(await readFile(join(root, '.torpor-credential'), 'utf8')).toBe('secret');
     expect((await lstat(join(root, '.torpor-credential'))).mode & 0o777).toBe(0o400);
   });
@@ -34,7 +34,7 @@ describe('the credential for a boot', () => {
     ]) {
       await rm(place, { recursive: true, force: true });
       await prepare();
-      await leaveCredential(root, 'secret');
+      await writeBootCredential(root, 'secret');
       expect((await lstat(place)).isFile()).toBe(true);
       expect(await readFile(place, 'utf8')).toBe('secret');
     }

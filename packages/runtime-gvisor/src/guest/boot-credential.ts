@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { CREDENTIAL_FILE } from './layout.ts';
 
 /** `rootfs` is mounted and no process runs in it. A link at the path is removed and not followed. */
-export async function leaveCredential(rootfs: string, credential: string): Promise<void> {
+export async function writeBootCredential(rootfs: string, credential: string): Promise<void> {
   const path = join(rootfs, CREDENTIAL_FILE);
   await rm(path, { recursive: true, force: true });
   const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;

@@ -93,9 +93,9 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       const [left, right] = awake as [Guest, Guest];
       const refused = { code: 'unauthenticated' };
       for (const old of [image.credential, right.credential, '']) {
-        await expect(left.stranger.init({ accessToken: 'mine' }, { credential: old })).rejects.toMatchObject(
-          refused,
-        );
+        await expect(
+          left.unauthenticated.init({ accessToken: 'mine' }, { credential: old }),
+        ).rejects.toMatchObject(refused);
       }
       for (const accessToken of [before.token, right.token, undefined]) {
         const client = connectAgent({ baseUrl: `http://${left.address}:49983`, accessToken });
@@ -104,7 +104,7 @@ s.send(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read()[-1])`;
       }
       expect(await left.client.envs()).toEqual({});
       const envs = { FRESH: '1' };
-      await left.stranger.init({ envs }, { credential: left.credential });
+      await left.unauthenticated.init({ envs }, { credential: left.credential });
       expect((await left.sh('echo $FRESH')).output).toBe('1\n');
     });
 

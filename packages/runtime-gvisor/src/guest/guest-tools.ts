@@ -35,10 +35,20 @@ export interface GuestTools {
   readonly loader: readonly string[];
   /** The command of the init process; its program follows. */
   readonly init: readonly string[];
+  /** Whether guests with these tools are made for set-user-ID programs. */
+  readonly setuid: boolean;
 }
 
 /** The manifest is written last, so that its presence proves that the directory is complete. */
-const manifestSchema = z.object({ loader: z.string(), isInitStatic: z.boolean() });
+const manifestSchema = z.object({
+  loader: z.string(),
+  isInitStatic: z.boolean(),
+  /**
+   * runsc restores an image only under the process settings that it was written with. Images of tools without this field
+   * were written under `noNewPrivileges`.
+   */
+  setuid: z.boolean().default(false),
+});
 type Manifest = z.infer<typeof manifestSchema>;
 
 const MANIFEST = 'manifest.json';
@@ -76,7 +86,7 @@ export async function openGuestTools(toolsDir: string, fingerprint: string): Pro
     const manifest = manifestSchema.parse(JSON.parse(readFileSync(join(directory, MANIFEST), 'utf8')));
     const loader = [`${TOOLS}/lib/${manifest.loader}`, '--library-path', `${TOOLS}/lib`];
     const init = [...(manifest.isInitStatic ? [] : loader), `${TOOLS}/tini`, '--'];
-    return { fingerprint, directory, loader, init };
+    return { fingerprint, directory, loader, init, setuid: manifest.setuid };
   } catch (cause) {
     if (!isMissing(cause)) throw cause;
     throw new TorporError(
@@ -115,7 +125,7 @@ async function partsOf({ node, agentDir, tini }: GuestToolsOptions): Promise<[st
   const agentFiles = await filesIn(agentDir);
   const all = [own, ownInit, ...(await nativeLibraries(agentDir, agentFiles))];
   const libraries = new Set(all.flatMap((each) => each?.libraries ?? []).concat(own.loader));
-  const manifest: Manifest = { loader, isInitStatic: ownInit === undefined };
+  const manifest: Manifest = { loader, isInitStatic: ownInit === undefined, setuid: true };
   return [
     ['node', { from: node }],
     ['tini', { from: tini }],

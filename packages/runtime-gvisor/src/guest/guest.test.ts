@@ -111,16 +111,16 @@ describe.skipIf(why !== undefined)(
 
     describe('answers', () => {
       it('a health check of any client, and nothing else without the token', async () => {
-        await guest.stranger.health();
+        await guest.unauthenticated.health();
         const refused = { code: 'unauthenticated' };
-        await expect(guest.stranger.envs()).rejects.toMatchObject(refused);
-        await expect(guest.stranger.ports()).rejects.toMatchObject(refused);
-        await expect(guest.stranger.metrics()).rejects.toMatchObject(refused);
-        await expect(guest.stranger.forward(80)).rejects.toMatchObject(refused);
-        await expect(guest.stranger.warmUp()).rejects.toMatchObject(refused);
-        await expect(guest.stranger.files.read('/etc/passwd')).rejects.toMatchObject(refused);
-        await expect(guest.stranger.process.list({})).rejects.toThrow(/unauthenticated/);
-        await expect(guest.stranger.init({ accessToken: '' })).rejects.toMatchObject(refused);
+        await expect(guest.unauthenticated.envs()).rejects.toMatchObject(refused);
+        await expect(guest.unauthenticated.ports()).rejects.toMatchObject(refused);
+        await expect(guest.unauthenticated.metrics()).rejects.toMatchObject(refused);
+        await expect(guest.unauthenticated.forward(80)).rejects.toMatchObject(refused);
+        await expect(guest.unauthenticated.warmUp()).rejects.toMatchObject(refused);
+        await expect(guest.unauthenticated.files.read('/etc/passwd')).rejects.toMatchObject(refused);
+        await expect(guest.unauthenticated.process.list({})).rejects.toThrow(/unauthenticated/);
+        await expect(guest.unauthenticated.init({ accessToken: '' })).rejects.toMatchObject(refused);
       });
 
       it('on one port, with the same rules for clients inside', async () => {

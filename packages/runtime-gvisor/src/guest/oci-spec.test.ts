@@ -7,6 +7,7 @@ const tools: GuestTools = {
   directory: '/data/guest/f',
   loader: ['/.torpor/lib/ld.so', '--library-path', '/.torpor/lib'],
   init: ['/.torpor/tini', '--'],
+  setuid: true,
 };
 
 const guest: GuestSpec = {
@@ -24,6 +25,7 @@ const guest: GuestSpec = {
   resources: { memoryMb: 512, cpus: 1.5, processes: 256, diskMb: 1000 },
   sudo: true,
   filterRawSockets: false,
+  setuid: false,
 };
 
 describe('the configuration of a guest', () => {
@@ -41,6 +43,11 @@ describe('the configuration of a guest', () => {
       user: { uid: 0, gid: 0 },
       noNewPrivileges: true,
     });
+  });
+
+  it('lets set-user-ID programs change their user only where that is asked for', () => {
+    expect(ociSpec(guest).process.noNewPrivileges).toBe(true);
+    expect(ociSpec({ ...guest, setuid: true }).process.noNewPrivileges).toBe(false);
   });
 
   it('has no sudo socket without the sudo policy', () => {

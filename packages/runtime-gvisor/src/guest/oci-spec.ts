@@ -35,6 +35,8 @@ export interface GuestSpec {
   readonly sudo: boolean;
   /** Refuses raw and packet sockets by a seccomp filter, for a runsc that allows them in user namespaces. */
   readonly filterRawSockets: boolean;
+  /** Whether set-user-ID programs in the root of the guest may change their user. Mounts of the host are `nosuid`. */
+  readonly setuid: boolean;
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
@@ -123,7 +125,7 @@ export function ociSpec(guest: GuestSpec) {
   };
 }
 
-function processOf({ tools, agentPort, sudo, resources }: GuestSpec) {
+function processOf({ tools, agentPort, sudo, setuid, resources }: GuestSpec) {
   const hardFiles = { type: 'RLIMIT_NOFILE', hard: OPEN_FILES * 16, soft: OPEN_FILES };
   const processes = resources.processes;
   return {
@@ -145,7 +147,7 @@ function processOf({ tools, agentPort, sudo, resources }: GuestSpec) {
     // Nothing of the server's environment: every process of a guest can read this.
     env: [`PATH=${GUEST_PATH}`, 'HOME=/root', 'LANG=C.UTF-8'],
     cwd: '/',
-    noNewPrivileges: true,
+    noNewPrivileges: !setuid,
     oomScoreAdj: OOM_SCORE,
     capabilities: {
       bounding: CAPABILITIES,

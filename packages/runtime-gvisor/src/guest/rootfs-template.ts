@@ -6,7 +6,7 @@ import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { ByteReader, errnoOf, isMissing, ProgramFailure, streamProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
-import { furnish } from './furnish.ts';
+import { completeRoot } from './complete-root.ts';
 import { type UnpackLimits, unpackRoot } from './unpack-root.ts';
 
 export type RootSource = { readonly directory: string } | { readonly archive: string };
@@ -24,7 +24,7 @@ export async function makeRoot(
     await chmod(into, 0o755);
     if ('archive' in source) await unpackArchive(source.archive, into, limits, signal);
     else await copyDirectory(source.directory, into, limits, signal);
-    await furnish(into);
+    await completeRoot(into);
   });
 }
 

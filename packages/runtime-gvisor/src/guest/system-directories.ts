@@ -52,13 +52,13 @@ export function systemDirectories(host = '/'): SystemDirectories {
   return { bound, links };
 }
 
-export interface Covered {
+export interface CoveredPaths {
   readonly directories: readonly string[];
   readonly files: readonly string[];
 }
 
 /** Reads every directory, so it is called once for each fingerprint of the system, not at every start. */
-export async function coveredPaths({ bound }: SystemDirectories): Promise<Covered> {
+export async function coveredPaths({ bound }: SystemDirectories): Promise<CoveredPaths> {
   const hidden: string[] = [];
   for (const path of HIDDEN) if (kindOf(path) === 'directory') hidden.push(path);
   const found = await unreadable(bound);
@@ -78,7 +78,7 @@ export interface BindSources {
 }
 
 /** All bind mounts of a guest of `base`, in an order in which each mount point exists when it is needed. */
-export function systemBinds(sources: BindSources, { directories, files }: Covered): GuestBind[] {
+export function systemBinds(sources: BindSources, { directories, files }: CoveredPaths): GuestBind[] {
   const emptyDirectory = join(sources.tools, EMPTY_DIRECTORY);
   const emptyFile = join(sources.tools, EMPTY_FILE);
   return [
@@ -86,17 +86,17 @@ export function systemBinds(sources: BindSources, { directories, files }: Covere
     ...directories.map((destination) => ({ source: emptyDirectory, destination })),
     ...files.map((destination) => ({ source: emptyFile, destination })),
     // The host's sudo does not work in a guest; scripts that call it by its full path get Torpor's.
-    ...(sources.hasSudo ? [{ source: join(sources.tools, 'bin/sudo'), destination: MACHINE_SUDO }] : []),
+    ...(sources.hasSudo ? [{ source: join(sources.tools, 'bin/sudo'), destination: HOST_SUDO }] : []),
   ];
 }
 
-const MACHINE_SUDO = '/usr/bin/sudo';
+const HOST_SUDO = '/usr/bin/sudo';
 
-export function machineHasSudo(): boolean {
-  return kindOf(MACHINE_SUDO) === 'file';
+export function hostHasSudo(): boolean {
+  return kindOf(HOST_SUDO) === 'file';
 }
 
-async function unreadable(tops: readonly string[]): Promise<Covered> {
+async function unreadable(tops: readonly string[]): Promise<CoveredPaths> {
   const directories = ['-type', 'd', '(', '!', '-perm', '-o+r', '-o', '!', '-perm', '-o+x', ')'];
   const files = ['!', '-type', 'd', '!', '-type', 'l', '!', '-perm', '-o+r'];
   const expression = ['(', ...directories, '-prune', '-printf', 'd%p\\0', ')', '-o', '(', ...files];

@@ -36,28 +36,28 @@ export function systemFingerprint({ bound, links }: SystemDirectories, host = '/
 }
 
 /** The directories to watch: every change of the fingerprint is a change of an entry in one of them. */
-export function directoriesLookedAt({ bound }: SystemDirectories, host = '/'): string[] {
+export function watchedDirectories({ bound }: SystemDirectories, host = '/'): string[] {
   const databases = PACKAGE_DATABASES.map((path) => dirname(join(host, path)));
   const below = bound.flatMap((path) => pathsBelow(host, path, DEPTH));
-  return [...databases.filter((path) => lookAt(path)?.isDirectory()), ...below];
+  return [...databases.filter((path) => statOrUndefined(path)?.isDirectory()), ...below];
 }
 
 function pathsBelow(host: string, path: string, depth: number): string[] {
   const at = join(host, path);
-  if (lookAt(at)?.isDirectory() !== true) return [];
+  if (statOrUndefined(at)?.isDirectory() !== true) return [];
   const below =
     depth === 0 ? [] : readdirSync(at, { withFileTypes: true }).filter((entry) => entry.isDirectory());
   return [at, ...below.flatMap((entry) => pathsBelow(host, join(path, entry.name), depth - 1))];
 }
 
 function databaseState(path: string): Buffer | string {
-  const found = lookAt(path);
+  const found = statOrUndefined(path);
   if (found === undefined) return '';
   return found.size <= MAX_READ_BYTES ? readFileSync(path) : `${found.size} ${found.mtimeNs}`;
 }
 
 function directoriesBelow(host: string, path: string, depth: number): string[] {
-  const found = lookAt(join(host, path));
+  const found = statOrUndefined(join(host, path));
   if (found?.isDirectory() !== true) return [];
   const own = `${path} ${found.ino} ${found.mtimeNs}`;
   if (depth === 0) return [own];
@@ -65,7 +65,7 @@ function directoriesBelow(host: string, path: string, depth: number): string[] {
   return [own, ...below.flatMap((entry) => directoriesBelow(host, join(path, entry.name), depth - 1))];
 }
 
-function lookAt(path: string): BigIntStats | undefined {
+function statOrUndefined(path: string): BigIntStats | undefined {
   try {
     return lstatSync(path, { bigint: true, throwIfNoEntry: false });
   } catch {

@@ -119,7 +119,7 @@ class UnpackedRoot {
   }
 
   async #addFile(entry: ArchiveEntry, path: string, place: Buffer): Promise<void> {
-    await this.#makeWay(path, entry.path);
+    await this.#removeExisting(path, entry.path);
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
     const file = await open(place, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
     try {
@@ -136,7 +136,7 @@ class UnpackedRoot {
   async #addLink(entry: ArchiveEntry, path: string, place: Buffer): Promise<void> {
     if (entry.target === '' || entry.target.length >= MAX_PATH)
       throw refused('it has a link without a valid target:', entry.path);
-    await this.#makeWay(path, entry.path);
+    await this.#removeExisting(path, entry.path);
     await symlink(Buffer.from(entry.target, 'latin1'), place);
     await lchown(place, entry.uid, entry.gid);
     await lutimes(place, timeOf(entry), timeOf(entry));
@@ -153,12 +153,12 @@ class UnpackedRoot {
     const found = await lstat(target).catch(ignoreMissing);
     if (found?.isFile() !== true) throw refused('it has a hard link without a target:', entry.path);
     if (names.join('/') === path) return;
-    await this.#makeWay(path, entry.path);
+    await this.#removeExisting(path, entry.path);
     await link(target, place);
   }
 
   /** A later entry replaces an earlier one, as in every unpacker; but nothing replaces a directory. */
-  async #makeWay(path: string, whose: string): Promise<void> {
+  async #removeExisting(path: string, whose: string): Promise<void> {
     const found = await lstat(this.#place(path)).catch(ignoreMissing);
     if (found === undefined) return;
     if (found.isDirectory()) throw refused('it has both a directory and another entry named', whose);

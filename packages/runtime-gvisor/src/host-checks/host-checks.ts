@@ -73,11 +73,11 @@ export async function checkBoot(host: CheckedHost): Promise<HostCheck> {
   const place = await mkdtemp(join(await nearestDirectory(host.dataDir), '.torpor-boot-'));
   try {
     await trialBoot(found.program, place, host.signal);
-    return good(name, 'a sandbox boots, pauses and comes back');
+    return good(name, 'a sandbox boots, pauses and resumes');
   } catch (thrown) {
     host.signal.throwIfAborted();
-    const fix = 'see https://gvisor.dev/docs/user_guide/platforms for what the machine must allow';
-    return bad(name, `no sandbox boots, pauses and comes back: ${TorporError.from(thrown).message}`, fix);
+    const fix = 'see https://gvisor.dev/docs/user_guide/platforms for what the host must allow';
+    return bad(name, `no sandbox boots, pauses and resumes: ${TorporError.from(thrown).message}`, fix);
   } finally {
     await rm(place, { recursive: true, force: true });
   }

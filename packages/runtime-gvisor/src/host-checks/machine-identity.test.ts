@@ -11,7 +11,7 @@ describe('the processor', () => {
   });
 });
 
-describe('the machine', () => {
+describe('the host', () => {
   it('has a stable identity', async () => {
     expect(await machineIdentity()).toEqual(await machineIdentity());
   });

@@ -8,7 +8,7 @@ import {
   declaredPort,
   serviceProcess,
   startServices,
-  untilServicesReady,
+  waitForServices,
 } from '@torpor/runtime-shared';
 import type { RuntimeContext } from '../runtime-context.ts';
 import type { StartRequest } from '../start.ts';
@@ -61,7 +61,7 @@ export async function ensureServices(
   const ready = new Set<Service>();
   for (const { service, isReady } of probes)
     if (restored.includes(service) && (await isReady)) ready.add(service);
-  await untilServicesReady(
+  await waitForServices(
     serviceContext,
     restored.filter((service) => !ready.has(service)),
     signal,

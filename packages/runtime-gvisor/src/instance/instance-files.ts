@@ -61,6 +61,7 @@ const recordSchema = z.object({
         program: z.string(),
         hideNetworkSettings: z.boolean(),
         readsUntouchedMemory: z.boolean().exactOptional(),
+        allowsSetuid: z.boolean().exactOptional(),
       })
       .exactOptional(),
   }),

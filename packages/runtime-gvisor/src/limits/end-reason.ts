@@ -24,13 +24,13 @@ export async function endReason(
   const recorded = await readFile(ctx.files.paths(instance).ended, 'utf8').catch(() => '');
   return (
     recordedReason(recorded) ??
-    (await passedLimit(ctx, container.id, withDefaults(resources))) ??
+    (await exceededLimit(ctx, container.id, withDefaults(resources))) ??
     'its processes have ended'
   );
 }
 
 /** Which limit of its control group an instance has exceeded, if any. Known until the group is removed. */
-export async function passedLimit(
+export async function exceededLimit(
   { cgroups }: RuntimeContext,
   name: string,
   limits: Resources,

@@ -12,7 +12,7 @@ import { chargeOf, heldUsage, LayerWatch, roomOf } from '@torpor/layers';
 import type { Resources } from '@torpor/protocol';
 import type { InstanceRecord } from '../instance/instance-files.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
-import { passedLimit, REASONS } from './end-reason.ts';
+import { exceededLimit, REASONS } from './end-reason.ts';
 
 const MIB = 1024 * 1024;
 const CHECK_EVERY_MS = 500;
@@ -113,7 +113,7 @@ export class LimitWatcher {
       await clock.sleep(CHECK_EVERY_MS, signal).catch(() => {});
       for (const [name, watched] of this.#byName) {
         if (signal.aborted) return;
-        const why = await passedLimit(this.#ctx, name, watched.limits);
+        const why = await exceededLimit(this.#ctx, name, watched.limits);
         if (why === undefined) continue;
         await this.#end(watched, why).catch((error: unknown) =>
           report('a sandbox could not be ended', { error }),

@@ -81,12 +81,12 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
     const { life } = await ask();
     const image = await saved(first);
 
-    const ahead = await server();
-    await world.runsc.create(ahead, unhurried);
+    const created = await server();
+    await world.runsc.create(created, unhurried);
     await giveAddress();
-    await world.runsc.restore(ahead, image, unhurried);
+    await world.runsc.restore(created, image, unhurried);
     expect(await ask()).toEqual({ life, count: 2 });
-    await world.runsc.end(ahead, unhurried);
+    await world.runsc.end(created, unhurried);
 
     const fresh = await server();
     await giveAddress();

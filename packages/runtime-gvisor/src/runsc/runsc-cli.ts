@@ -111,7 +111,7 @@ export class RunscCli {
 
   /** For a command of a container that exists: it prints its errors and logs nothing. */
   commandLine(container: NamedContainer, args: readonly string[]): CommandLine {
-    return [this.programOf(container), ...this.#flags(), ...args];
+    return [this.programOf(container), ...this.#flags(container), ...args];
   }
 
   /** For a command that leaves a sentry running: it logs into the container's directory, which is created here. */
@@ -119,7 +119,7 @@ export class RunscCli {
     const { logs } = container;
     await mkdir(logs, { recursive: true, mode: 0o700 });
     const flags = [
-      ...this.#flags(),
+      ...this.#flags(container),
       `--log=${join(logs, LOG_FILES.runsc)}`,
       '--log-format=json',
       `--panic-log=${join(logs, LOG_FILES.panic)}`,
@@ -143,7 +143,7 @@ export class RunscCli {
     });
   }
 
-  #flags(): string[] {
+  #flags({ runsc }: NamedContainer): string[] {
     const { root, network, ignoreCgroups, hostUds } = this.#options;
     const flags = [`--root=${root}`, '--platform=systrap', '--overlay2=none', `--network=${network}`];
     // The sandbox remembers a closed connection for a minute, and without this flag that would make a checkpoint fail.
@@ -153,6 +153,7 @@ export class RunscCli {
     flags.push('--oci-seccomp');
     if (ignoreCgroups === true) flags.push('--ignore-cgroups');
     if (hostUds !== undefined) flags.push(`--host-uds=${hostUds}`);
+    if (runsc?.allowsSetuid === true) flags.push('--allow-suid');
     return flags;
   }
 }

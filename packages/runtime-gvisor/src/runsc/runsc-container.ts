@@ -22,6 +22,8 @@ export interface ContainerProgram {
   readonly hideNetworkSettings: boolean;
   /** Whether a checkpoint also reads memory that was reserved and never touched. */
   readonly readsUntouchedMemory?: boolean;
+  /** Whether set-user-ID programs may change their user, unless the OCI spec forbids new privileges. */
+  readonly allowsSetuid?: boolean;
 }
 
 /** As much of a container as a command that controls it needs. */

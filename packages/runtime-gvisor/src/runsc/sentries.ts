@@ -25,8 +25,8 @@ export async function runscProcesses(root: string): Promise<RunscProcess[]> {
   );
   const found = await Promise.all(
     alive.map(async ({ pid, startedAt }) => {
-      const ours = recognise(await commandLine(pid), root);
-      return ours === undefined ? [] : [{ pid, startedAt, ...ours }];
+      const recognised = recognise(await commandLine(pid), root);
+      return recognised === undefined ? [] : [{ pid, startedAt, ...recognised }];
     }),
   );
   return found.flat();

@@ -33,7 +33,7 @@ describe.skipIf(why !== null)('a gVisor sandbox whose memory image is damaged wh
   const instanceOf = ({ id, generation }: SandboxView): Instance => ({ sandboxId: id, generation });
 
   for (const [what, damage] of Object.entries(MEMORY_DAMAGES)) {
-    it(`comes back with its files and says what was lost: ${what} (R91, R92, R93)`, async () => {
+    it(`starts from its files and reports the lost processes: ${what} (R91, R92, R93)`, async () => {
       const sandbox = await engine.create(caller, {});
       await world.program.write(instanceOf(sandbox), '/home/user/kept', what);
       const { checkpoint } = await engine.pause(caller, sandbox.id);

@@ -17,7 +17,7 @@ import {
   tearDownContainer,
 } from '../container/container-setup.ts';
 import { makeBaseRoot } from '../guest/base-root.ts';
-import { leaveCredential } from '../guest/boot-credential.ts';
+import { writeBootCredential } from '../guest/boot-credential.ts';
 import { makeRoot } from '../guest/rootfs-template.ts';
 import { setUpAgent } from '../instance/agent-setup.ts';
 import { pathsIn } from '../instance/instance-files.ts';
@@ -135,7 +135,7 @@ async function boot(
   credential: string,
   signal: AbortSignal,
 ): Promise<void> {
-  await leaveCredential(mounts.hostPath(rootfs), credential);
+  await writeBootCredential(mounts.hostPath(rootfs), credential);
   await runsc.run(container, signal);
   const { agent } = await setUpAgent(
     {

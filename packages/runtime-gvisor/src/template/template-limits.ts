@@ -4,7 +4,7 @@ import type { LayerId } from '@torpor/layers';
 import { LayerWatch, roomOf } from '@torpor/layers';
 import type { Resources } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
-import { passedLimit, REASONS } from '../limits/end-reason.ts';
+import { exceededLimit, REASONS } from '../limits/end-reason.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 
 const MIB = 1024 * 1024;
@@ -40,7 +40,7 @@ export async function withinLimits<T>(
   });
   const checkCgroup = async () => {
     while (!done.signal.aborted) {
-      const why = await passedLimit(ctx, name, limits);
+      const why = await exceededLimit(ctx, name, limits);
       if (why !== undefined) return abort(why);
       await clock.sleep(CHECK_EVERY_MS, done.signal).catch(() => {});
     }

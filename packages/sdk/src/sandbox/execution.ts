@@ -1,16 +1,16 @@
 /**
- * A command that was given to a sandbox: a promise of how it ended, or its output as it comes.
+ * A command in a sandbox: a promise of its result, or an iterator over its output.
  *
- * Like every promise it is under way from the moment it is made. It is sent as a stream when it is iterated
- * in the statement that makes it, and else as one question with one answer.
+ * The command starts at once, like a promise. It is sent as a stream if it is iterated in the statement that creates it,
+ * else as one request with one reply.
  */
 import { type ExecReply, TorporError } from '@torpor/protocol';
 import type { ExecEvent } from '../exec.ts';
 
 export interface ExecutionForms {
-  /** The answer in one piece. */
+  /** Runs the command with one reply at its end. */
   whole(): Promise<ExecReply>;
-  /** The same as a stream. */
+  /** Runs the command with its output as a stream. */
   stream(): AsyncGenerator<ExecEvent, void>;
 }
 
@@ -24,45 +24,45 @@ export interface ExecutionForms {
  * ```
  */
 export class Execution implements PromiseLike<ExecReply>, AsyncIterable<ExecEvent> {
-  private readonly forms: ExecutionForms;
-  private streamed = false;
-  private answer: Promise<ExecReply> | undefined;
+  readonly #forms: ExecutionForms;
+  #streamed = false;
+  #answer: Promise<ExecReply> | undefined;
 
   constructor(forms: ExecutionForms) {
-    this.forms = forms;
-    // A loop takes hold of the stream at once; whatever is later than that came for the answer.
+    this.#forms = forms;
+    // A `for await` loop asks for the iterator at once. If none has by now, the caller awaits the reply.
     queueMicrotask(() => {
-      if (!this.streamed) void this.whole();
+      if (!this.#streamed) void this.#whole();
     });
   }
 
-  // biome-ignore lint/suspicious/noThenProperty: to be awaited is what it is for.
+  // biome-ignore lint/suspicious/noThenProperty: an execution is meant to be awaited.
   then<A = ExecReply, B = never>(
     onReply?: ((reply: ExecReply) => A | PromiseLike<A>) | null,
     onFailure?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    return this.whole().then(onReply, onFailure);
+    return this.#whole().then(onReply, onFailure);
   }
 
   catch<B = never>(onFailure?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<ExecReply | B> {
-    return this.whole().catch(onFailure);
+    return this.#whole().catch(onFailure);
   }
 
   finally(onEnd?: (() => void) | null): Promise<ExecReply> {
-    return this.whole().finally(onEnd);
+    return this.#whole().finally(onEnd);
   }
 
   /** Leaving the loop early ends the command. */
   [Symbol.asyncIterator](): AsyncGenerator<ExecEvent, void> {
-    if (this.streamed || this.answer !== undefined) throw usedUp('iterated');
-    this.streamed = true;
-    return this.forms.stream();
+    if (this.#streamed || this.#answer !== undefined) throw usedUp('iterated');
+    this.#streamed = true;
+    return this.#forms.stream();
   }
 
-  private whole(): Promise<ExecReply> {
-    if (this.streamed) return Promise.reject(usedUp('awaited'));
-    this.answer ??= this.forms.whole();
-    return this.answer;
+  #whole(): Promise<ExecReply> {
+    if (this.#streamed) return Promise.reject(usedUp('awaited'));
+    this.#answer ??= this.#forms.whole();
+    return this.#answer;
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * The sandbox of a name, made when there is none. The server lets one living sandbox have a name and tells
- * everybody else which one it is, so callers that come at once all get the same.
+ * The sandbox of a name, created if there is none. A name belongs to one sandbox at a time, and the server's conflict
+ * error has its id, so that concurrent callers get the same sandbox.
  */
 import type { CreateRequest, SandboxId, SandboxState, SandboxView } from '@torpor/protocol';
 import type { Torpor } from '../client.ts';
@@ -8,7 +8,7 @@ import { ConflictError, NotFoundError } from '../errors.ts';
 import type { CallOptions, ReadOptions } from '../json-calls.ts';
 import { hasEnded, waitFor } from './wait-for.ts';
 
-/** More sandboxes than can end, one after the other, between two looks. */
+/** Bounds the retries when the sandbox of the name ends again and again. */
 const MAX_ROUNDS = 10;
 
 export async function getOrCreate(
@@ -39,7 +39,7 @@ const SETTLED: readonly SandboxState[] = [
   'lost',
 ];
 
-/** The sandbox once it is there, or undefined when it has ended and its name is free again. */
+/** The sandbox once it is created, or undefined when it has ended and its name is free again. */
 async function settled(
   torpor: Torpor,
   id: SandboxId,

@@ -1,9 +1,9 @@
-/** Some of the forks that were asked for could not be made. */
+/** Some of the requested forks could not be created. */
 import { TorporError } from '@torpor/protocol';
 import type { ApiError } from '../errors.ts';
 import type { Sandbox } from './sandbox.ts';
 
-/** Tells why the first one failed. Those that were made run, and are the caller's to use or to kill. */
+/** Has the code and message of the first failure. The forks in `sandboxes` run; the caller uses or kills them. */
 export class PartialForkError extends TorporError {
   readonly sandboxes: readonly Sandbox[];
   readonly errors: readonly ApiError[];
@@ -12,7 +12,7 @@ export class PartialForkError extends TorporError {
     const [first] = errors;
     const { code, message, hint, retryable } = first;
     const asked = sandboxes.length + errors.length;
-    super(code, `${errors.length} of ${asked} forks could not be made: ${message}`, {
+    super(code, `${errors.length} of ${asked} forks could not be created: ${message}`, {
       hint,
       retryable,
       cause: first,

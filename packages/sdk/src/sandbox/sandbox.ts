@@ -1,13 +1,13 @@
 /**
- * A sandbox as a program holds it.
+ * One sandbox as an object.
  *
  * ```ts
  * import { Sandbox } from '@torpor/sdk';
  *
  * const sandbox = await Sandbox.create({ name: 'web' });
  * const { stdout } = await sandbox.exec('uname -a');
- * await sandbox.pause();                 // sealed: from here on nothing can be lost
- * await sandbox.exec('ls');              // wakes it
+ * await sandbox.pause();                 // sealed: nothing can be lost from here on
+ * await sandbox.exec('ls');              // wakes the sandbox
  * await sandbox.kill();
  * ```
  */
@@ -51,32 +51,32 @@ import { PartialForkError } from './partial-fork-error.ts';
 import { type ServiceView, servicesOf } from './services.ts';
 import { waitFor } from './wait-for.ts';
 
-/** Which server, and as whom: a client that is there already, or what one is made from. */
+/** An existing client, or the options of a new one. */
 export interface ConnectOptions extends TransportOptions {
   readonly torpor?: Torpor | undefined;
 }
 
 export class Sandbox {
   readonly id: SandboxId;
-  /** Files go in and out as bytes. */
+  /** The files of the sandbox. */
   readonly files: Files;
-  /** Its services and background processes, each with an id: `list`, `get`, `end`. */
+  /** The services and background processes, each with an id: `list`, `get`, `end`. */
   readonly jobs: SandboxJobs;
-  /** The client that this sandbox is reached by. */
+  /** The client that this object uses. */
   readonly torpor: Torpor;
-  private last: SandboxView;
+  #view: SandboxView;
 
   private constructor(torpor: Torpor, view: SandboxView) {
     this.torpor = torpor;
     this.id = view.id;
-    this.last = view;
+    this.#view = view;
     this.files = torpor.sandboxes.files(view.id);
     this.jobs = new SandboxJobs(torpor.jobs, view.id);
   }
 
   /**
-   * A new sandbox that runs, with its services ready. Always under an idempotency key, so that it is sent again as
-   * a read is, and there is one sandbox. No other mutation of this client is ever sent twice.
+   * Creates a sandbox; resolves when it runs and its services are ready. The request always has an idempotency key, so
+   * that it can be repeated like a read and still creates one sandbox. No other mutation of this client is ever repeated.
    *
    * ```ts
    * const sandbox = await Sandbox.create({
@@ -94,7 +94,7 @@ export class Sandbox {
     return new Sandbox(torpor, await torpor.sandboxes.create(request, { idempotencyKey, signal }));
   }
 
-  /** One that is there, by its id. This does not wake it; the first thing that is asked of its inside does. */
+  /** An existing sandbox, by its id. This does not wake the sandbox; the first call that needs it running does. */
   static async connect(id: string, options: ConnectOptions & ReadOptions = {}): Promise<Sandbox> {
     const torpor = clientOf(options);
     const { signal, retries } = options;
@@ -102,7 +102,7 @@ export class Sandbox {
   }
 
   /**
-   * Every sandbox that the filter leaves, page after page as they are wanted.
+   * Every sandbox that matches the filter. Pages are requested as they are needed.
    *
    * ```ts
    * for await (const sandbox of Sandbox.list({ state: 'paused', metadata: { app: 'web' } })) …
@@ -117,8 +117,8 @@ export class Sandbox {
   }
 
   /**
-   * The living sandbox of this name, awake or asleep, or a new one. Callers that come at once get the same
-   * one. `request` counts when it is made, and changes nothing about one that is there.
+   * The existing sandbox of this name, awake or asleep, or a new one. Concurrent callers get the same sandbox. `request`
+   * is used only for a new sandbox.
    *
    * ```ts
    * const sandbox = await Sandbox.getOrCreate(`user-${user.id}`, { idleSeconds: 600 });
@@ -133,59 +133,59 @@ export class Sandbox {
     return new Sandbox(torpor, await getOrCreate(torpor, name, request, options));
   }
 
-  /** What was last heard of it; `refresh` asks again. */
+  /** The sandbox as the server last described it; `refresh` asks again. */
   get view(): SandboxView {
-    return this.last;
+    return this.#view;
   }
 
   get state(): SandboxState {
-    return this.last.state;
+    return this.#view.state;
   }
 
   get name(): string | null {
-    return this.last.name;
+    return this.#view.name;
   }
 
   get metadata(): Readonly<Record<string, string>> {
-    return this.last.metadata;
+    return this.#view.metadata;
   }
 
   toJSON(): SandboxView {
-    return this.last;
+    return this.#view;
   }
 
-  /** How it is now, and how that is known. */
+  /** The present state of the sandbox, with the evidence for it. */
   async refresh(options: ReadOptions = {}): Promise<SandboxView> {
-    return this.heard(await this.torpor.sandboxes.get(this.id, options));
+    return this.#update(await this.torpor.sandboxes.get(this.id, options));
   }
 
-  /** Whether its agent answers, in every state and within a few seconds. Never wakes it. */
+  /** Whether the agent answers. Works in every state, within a few seconds, and never wakes the sandbox. */
   health(options: ReadOptions = {}): Promise<SandboxHealth> {
     return this.torpor.sandboxes.health(this.id, options);
   }
 
-  /** Its filesystems and how full they are. Never wakes it: of one that does not run it is an error. */
+  /** The filesystems and their usage. Never wakes the sandbox: an error when it does not run. */
   drives(options: ReadOptions = {}): Promise<readonly DriveView[]> {
     return this.torpor.sandboxes.drives(this.id, options);
   }
 
-  /** Puts it to sleep. When that fails it goes on running. */
+  /** Pauses the sandbox. When the pause fails, the sandbox goes on running. */
   async pause(request: PauseRequest = {}, options: MutationOptions = {}): Promise<PauseReply> {
     const reply = await this.torpor.sandboxes.pause(this.id, request, options);
-    this.heard(reply.sandbox);
+    this.#update(reply.sandbox);
     return reply;
   }
 
-  /** Wakes it. `source` says what it came back from, `lost` what did not. Never sent twice. */
+  /** Wakes the sandbox. `source` says what it was started from, `lost` what was not restored. Never repeated. */
   async resume(request: ResumeRequest = {}, options: MutationOptions = {}): Promise<ResumeReply> {
     const reply = await this.torpor.sandboxes.resume(this.id, request, options);
-    this.heard(reply.sandbox);
+    this.#update(reply.sandbox);
     return reply;
   }
 
   /**
-   * New sandboxes from what this one is at this moment. When only some could be made, the `PartialForkError`
-   * has those.
+   * New sandboxes with the present files and memory of this one. When only some could be created, the
+   * `PartialForkError` has them.
    *
    * ```ts
    * const forks = await sandbox.fork({ count: 10 });
@@ -204,47 +204,47 @@ export class Sandbox {
     throw forks.length === 0 ? first : new PartialForkError(forks, [first, ...more]);
   }
 
-  /** Seals a checkpoint of it as it is; it goes on as it was. */
+  /** Seals a checkpoint; the sandbox goes on running. */
   snapshot(request: SnapshotRequest = {}, options: MutationOptions = {}): Promise<CheckpointView> {
     return this.torpor.sandboxes.snapshot(this.id, request, options);
   }
 
-  /** Back to one of its checkpoints, in place. What it is now is sealed first. */
+  /** Returns the sandbox to one of its checkpoints. The present state is sealed first. */
   async rollback(
     checkpoint: CheckpointId | CheckpointView,
     options: MutationOptions = {},
   ): Promise<ResumeReply> {
     const checkpointId = typeof checkpoint === 'string' ? checkpoint : checkpoint.id;
     const reply = await this.torpor.sandboxes.rollback(this.id, checkpointId, options);
-    this.heard(reply.sandbox);
+    this.#update(reply.sandbox);
     return reply;
   }
 
   async kill(options: MutationOptions = {}): Promise<SandboxView> {
-    return this.heard(await this.torpor.sandboxes.kill(this.id, options));
+    return this.#update(await this.torpor.sandboxes.kill(this.id, options));
   }
 
-  /** How long it may run, from now and from each resume on; null takes the limit away. */
-  /** How long it is kept while it is paused and nobody uses it. */
+  /** How long the sandbox is kept while paused and unused. null: for ever; "default": the organisation's setting. */
   async setRetention(
     deletePausedAfterSeconds: Retention,
     options: MutationOptions = {},
   ): Promise<SandboxView> {
-    return this.heard(await this.torpor.sandboxes.setRetention(this.id, deletePausedAfterSeconds, options));
+    return this.#update(await this.torpor.sandboxes.setRetention(this.id, deletePausedAfterSeconds, options));
   }
 
+  /** How long the sandbox may run, counted from now and from each resume; null removes the limit. */
   async setTimeout(seconds: number | null, options: MutationOptions = {}): Promise<SandboxView> {
-    return this.heard(await this.torpor.sandboxes.setTimeout(this.id, seconds, options));
+    return this.#update(await this.torpor.sandboxes.setTimeout(this.id, seconds, options));
   }
 
-  /** What it may reach from now on, in place of what was set before; pauses and forks keep it. */
+  /** Replaces the network policy; pauses and forks keep it. */
   async setNetwork(network: Network, options: MutationOptions = {}): Promise<SandboxView> {
-    return this.heard(await this.torpor.sandboxes.setNetwork(this.id, network, options));
+    return this.#update(await this.torpor.sandboxes.setNetwork(this.id, network, options));
   }
 
   /**
-   * Runs a command by a login shell: await how it ended, or iterate its output as it comes. An exit code that
-   * is not 0 is an answer, not an error. `signal` ends the command.
+   * Runs a command in a login shell: await its result, or iterate over its output. A non-zero exit code is a result, not
+   * an error. `signal` ends the command.
    */
   exec(command: Command, options: CallOptions = {}): Execution {
     const { sandboxes } = this.torpor;
@@ -254,19 +254,19 @@ export class Sandbox {
     });
   }
 
-  /** Starts a command and leaves it running; `output` reads what it says. */
+  /** Starts a command in the background; `output` reads its output. */
   async start(command: Command, options: CallOptions = {}): Promise<ProcessView> {
     return (await this.torpor.sandboxes.execInBackground(this.id, command, options)).process;
   }
 
-  /** A command with a stream for its stdin, and its output byte for byte. */
+  /** Runs a command with a stream as stdin, and its output as bytes. */
   open(command: string | ExecSocketRequest, options: SocketOptions = {}): Promise<ProcessSocket> {
     const request = typeof command === 'string' ? { command } : command;
     return this.torpor.sandboxes.execSocket(this.id, request, options);
   }
 
   /**
-   * A real terminal in it.
+   * A terminal in the sandbox.
    *
    * ```ts
    * const terminal = await sandbox.shell({ cols: 120, rows: 40 });
@@ -278,31 +278,31 @@ export class Sandbox {
     return this.torpor.sandboxes.terminal(this.id, options);
   }
 
-  /** Services, processes in the background and commands under way. Never wakes it. */
+  /** The services, background processes and running commands. Never wakes the sandbox. */
   processes(options: ReadOptions = {}): Promise<readonly ProcessView[]> {
     return this.torpor.sandboxes.processes(this.id, options);
   }
 
-  /** What a service (by its name) or a process in the background (by its id) has said. */
+  /** The output of a service (by name) or a background process (by id). */
   output(process: string, options: OutputOptions = {}): AsyncGenerator<OutputEvent, void> {
     return this.torpor.sandboxes.output(this.id, process, options);
   }
 
-  /** Its declared services as they are now. Never wakes it. */
+  /** The declared services with their present status. Never wakes the sandbox. */
   async services(options: ReadOptions = {}): Promise<readonly ServiceView[]> {
     const [view, processes] = await Promise.all([this.refresh(options), this.processes(options)]);
     return servicesOf(view, processes);
   }
 
-  /** The ports it declares, and those it listens on. */
+  /** The declared ports, and the ports on which programs listen. */
   ports(options: ReadOptions = {}): Promise<readonly PortView[]> {
     return this.torpor.sandboxes.ports(this.id, options);
   }
 
   /**
-   * A request to a server inside it, which wakes it. Reads are tried again while it wakes; anything else is
-   * sent once. The answer is returned whatever its status; `gatewayErrorOf` tells a refusal of the gateway from an
-   * answer of the app.
+   * Sends a request to a port of the sandbox, and wakes the sandbox if it sleeps. Reads are repeated while it wakes; any
+   * other request is sent once. Resolves whatever the status; `gatewayErrorOf` distinguishes an error of the gateway
+   * from a response of the app.
    *
    * ```ts
    * const response = await sandbox.fetch(3000, '/api/items', { method: 'POST', body: JSON.stringify(item) });
@@ -313,8 +313,8 @@ export class Sandbox {
   }
 
   /**
-   * Everything that happened to it after `after`, then everything that happens, each once and in order, also
-   * over broken connections. It ends when the loop is left or the signal fires.
+   * Every event after `after`, then every new event, each once and in order, also over broken connections. Ends when the
+   * loop is left or the signal fires.
    */
   events(options: FollowOptions = {}): AsyncGenerator<EventView, void> {
     return this.torpor.sandboxes.events(this.id, options);
@@ -327,13 +327,13 @@ export class Sandbox {
     );
   }
 
-  /** What was asked of it, how far that came and how it ended; newest first. */
+  /** The operations of the sandbox with their progress and result, newest first. */
   operations(options: PageOptions = {}): AsyncGenerator<OperationView, void> {
     return this.torpor.operations.list({ ...options, sandboxId: this.id });
   }
 
   /**
-   * Resolves when it is in the state, or one of them, or has just been; throws when it never will be.
+   * Resolves when the sandbox is, or just was, in one of the states; throws when it can never be.
    *
    * ```ts
    * await sandbox.waitFor('paused', { signal: AbortSignal.timeout(60_000) });
@@ -344,11 +344,11 @@ export class Sandbox {
     options: ReadOptions = {},
   ): Promise<SandboxView> {
     const wanted = typeof state === 'string' ? [state] : state;
-    return this.heard(await waitFor(this.torpor, this.id, wanted, options));
+    return this.#update(await waitFor(this.torpor, this.id, wanted, options));
   }
 
-  private heard(view: SandboxView): SandboxView {
-    this.last = view;
+  #update(view: SandboxView): SandboxView {
+    this.#view = view;
     return view;
   }
 }

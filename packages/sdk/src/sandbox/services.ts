@@ -1,16 +1,16 @@
-/** The declared services of a sandbox: what was asked for, together with what has become of it. */
+/** The declared services of a sandbox, joined with their processes. */
 import type { ProcessView, SandboxView } from '@torpor/protocol';
 
-/** A service as it is declared and as it is now. */
+/** A service: its declaration and its present status. */
 export interface ServiceView {
   readonly name: string;
   readonly command: string;
   readonly port: number | null;
-  /** Where its port can be reached; null where it has none, or cannot be reached now. */
+  /** The address of its port; null when it has no port, or the port cannot be reached now. */
   readonly url: string | null;
-  /** Null when nothing is known of it, as while the sandbox is being created. */
+  /** Null when it is not known, for example while the sandbox is being created. */
   readonly status: ProcessView['status'] | null;
-  /** Why it is lost, or how it ended. */
+  /** Why the service is lost, or how it ended. */
   readonly reason: string | null;
   readonly pid: number | null;
   readonly startedAt: number | null;

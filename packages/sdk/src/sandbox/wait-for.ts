@@ -1,10 +1,10 @@
-/** Waiting until a sandbox has come to a state, by its ledger, in which no step is missed. */
+/** Waits until a sandbox reaches a state. It follows the ledger, which contains every state, also short ones. */
 import type { ErrorCode, SandboxId, SandboxState, SandboxView } from '@torpor/protocol';
 import type { Torpor } from '../client.ts';
 import { errorInside } from '../errors.ts';
 import type { ReadOptions } from '../json-calls.ts';
 
-/** Where nothing leads out of, and what it is called when somebody waits for something else. */
+/** The final states, with the error code for a caller that waits for another state. */
 const ENDS: Readonly<Partial<Record<SandboxState, ErrorCode>>> = {
   killed: 'killed',
   lost: 'lost',
@@ -15,7 +15,7 @@ export function hasEnded(state: SandboxState): boolean {
   return ENDS[state] !== undefined;
 }
 
-/** The sandbox when it is in one of the states or has just been in it; it may be a step further by now. */
+/** Resolves when the sandbox is, or just was, in one of the states. The returned view may already show the next state. */
 export async function waitFor(
   torpor: Torpor,
   id: SandboxId,
@@ -33,7 +33,7 @@ export async function waitFor(
   return torpor.sandboxes.get(id, options);
 }
 
-/** Throws where the sandbox has ended otherwise. */
+/** Throws when the sandbox is in another final state. */
 function isThere(id: SandboxId, state: SandboxState, wanted: readonly SandboxState[]): boolean {
   if (wanted.includes(state)) return true;
   const code = ENDS[state];
@@ -42,7 +42,7 @@ function isThere(id: SandboxId, state: SandboxState, wanted: readonly SandboxSta
   throw errorInside(null, { error: { code, message, sandboxId: id } });
 }
 
-/** The end of the ledger as it is now: its state is the sandbox's, and what follows it is news. */
+/** The last event of the ledger now. Its state is the sandbox's, and later events are new. */
 async function lastEvent(torpor: Torpor, sandboxId: SandboxId, options: ReadOptions) {
   let last = { seq: 0, state: 'creating' as SandboxState };
   let cursor: string | undefined;

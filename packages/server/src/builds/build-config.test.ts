@@ -8,12 +8,12 @@ const settings = async (env: NodeJS.ProcessEnv, argv: string[] = []) =>
   buildSettingsOf(await readConfig(argv, { HOME: '/home/ada', ...env }, tmpdir()));
 const { small, large } = DEFAULT_BUILD_SETTINGS.plans;
 
-describe('what an operator says about builds (R21)', () => {
-  it('need not be said', async () => {
+describe('the configuration of builds (R21)', () => {
+  it('has defaults for everything', async () => {
     expect(await settings({})).toEqual(DEFAULT_BUILD_SETTINGS);
   });
 
-  it('is every cap: per user, project and day, the line, the workers, the place in it', async () => {
+  it('sets every limit: per user, project and day, the queue and the workers', async () => {
     const env = {
       TORPOR_BUILD_WORKERS: '9',
       TORPOR_BUILD_WAITING: '7',
@@ -29,7 +29,7 @@ describe('what an operator says about builds (R21)', () => {
       plans: {
         small: { ...small, perDay: 1 },
         large,
-        // What is not said of a new one is as in the largest.
+        // Fields that a new plan leaves out are taken from the largest plan.
         staff: { ...large, boost: 999, iterations: 0 },
       },
       defaultPlan: 'small',
@@ -50,7 +50,7 @@ describe('what an operator says about builds (R21)', () => {
     [{ TORPOR_BUILD_PLAN: 'gold' }, /\(TORPOR_BUILD_PLAN\).*There is no plan "gold"/],
     [{ TORPOR_BUILD_USERS: '{"ada":"gold"}' }, /\(TORPOR_BUILD_USERS\): There is no plan "gold"/],
     [{ TORPOR_BUILD_PLAN: 'toString' }, /There is no plan/],
-  ])('is refused where it makes no sense: %j', async (env, message) => {
+  ])('is refused when it is invalid: %j', async (env, message) => {
     await expect(settings(env)).rejects.toMatchObject({ code: 'invalid_request', message });
   });
 });

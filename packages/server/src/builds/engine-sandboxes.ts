@@ -6,10 +6,10 @@
 import type {
   BuildCapabilities,
   BuildSandboxes,
-  CommandOrder,
   GeneratedFile,
   NewSandbox,
-  SandboxGlance,
+  SandboxCommand,
+  SandboxSummary,
 } from '@torpor/builds';
 import type { Clock, Engine, Ids } from '@torpor/engine';
 import { type AgentClient, FileType, Signal } from '@torpor/envd';
@@ -160,7 +160,7 @@ export class EngineSandboxes implements BuildSandboxes {
   async run(
     org: string,
     id: SandboxId,
-    order: CommandOrder,
+    order: SandboxCommand,
     signal: AbortSignal,
   ): Promise<{ exitCode: number }> {
     return this.#withAgent(org, id, async (agent) => {
@@ -180,27 +180,27 @@ export class EngineSandboxes implements BuildSandboxes {
 
   async publish(
     { org, jobId, lifetimeSeconds }: Omit<NewSandbox, 'from'>,
-    workbench: SandboxId,
+    buildSandbox: SandboxId,
     service: Service,
     signal: AbortSignal,
   ): Promise<SandboxId> {
     const { engine } = this.#ctx;
-    const { pause, fork } = await this.capabilities(workbench);
+    const { pause, fork } = await this.capabilities(buildSandbox);
     if (pause === 'none' || !fork) {
-      await this.#serveInPlace(org, workbench, service, signal);
-      await this.setLifetime(org, workbench, lifetimeSeconds, signal);
-      return workbench;
+      await this.#serveInPlace(org, buildSandbox, service, signal);
+      await this.setLifetime(org, buildSandbox, lifetimeSeconds, signal);
+      return buildSandbox;
     }
     // Files only: processes that still run in the build sandbox are not part of the build.
-    await engine.pause({ org, signal }, workbench, { mode: 'files' });
-    if (await this.#isConsumedByStart(workbench)) await this.connect(org, workbench, signal);
-    const preview = await this.#fork(org, workbench, {
+    await engine.pause({ org, signal }, buildSandbox, { mode: 'files' });
+    if (await this.#isConsumedByStart(buildSandbox)) await this.connect(org, buildSandbox, signal);
+    const preview = await this.#fork(org, buildSandbox, {
       metadata: { [JOB_METADATA_KEY]: jobId },
       timeoutSeconds: lifetimeSeconds,
       services: [service],
     });
     await this.#killIfAborted(org, preview, signal);
-    await engine.kill({ org }, workbench);
+    await engine.kill({ org }, buildSandbox);
     return preview;
   }
 
@@ -270,7 +270,7 @@ export class EngineSandboxes implements BuildSandboxes {
     });
   }
 
-  async find(org: string, id: SandboxId): Promise<SandboxGlance | undefined> {
+  async find(org: string, id: SandboxId): Promise<SandboxSummary | undefined> {
     const found = await this.#ctx.engine.find(id);
     if (found === undefined || found.org !== org) return undefined;
     const { state, checkpointId, endsAt, reason } = found.sandbox;
@@ -283,9 +283,9 @@ export class EngineSandboxes implements BuildSandboxes {
     return this.#ctx.gateway.urlOf(id, port);
   }
 
-  visit(
-    ...[id, port, order, signal]: Parameters<BuildSandboxes['visit']>
-  ): ReturnType<BuildSandboxes['visit']> {
+  requestPreview(
+    ...[id, port, order, signal]: Parameters<BuildSandboxes['requestPreview']>
+  ): ReturnType<BuildSandboxes['requestPreview']> {
     return this.#ctx.previews.request(new URL(this.urlOf(id, port)).host, order, signal);
   }
 
@@ -293,7 +293,7 @@ export class EngineSandboxes implements BuildSandboxes {
    * A damaged part of a checkpoint need not be the part that a start uses, so damage alone is no proof. A resume that
    * failed because of the damage is proof: only another checkpoint would let the next resume succeed.
    */
-  async #damageOf(org: string, id: SandboxId, checkpointId: CheckpointId): Promise<SandboxGlance['damage']> {
+  async #damageOf(org: string, id: SandboxId, checkpointId: CheckpointId): Promise<SandboxSummary['damage']> {
     const { engine } = this.#ctx;
     const { health, healthDetail } = await engine.checkpoint(org, checkpointId);
     if (health !== 'damaged') return null;

@@ -21,8 +21,8 @@ const tags = ['builds'];
 const filesQuery = z.strictObject({ path: z.string().min(1).max(512).optional() });
 const bytes = { 'application/octet-stream': { schema: z.string().meta({ format: 'binary' }) } };
 
-export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): void {
-  face.post(
+export function generationRoutes(app: RoutesApp, ctx: RouteContext, builds: Builds): void {
+  app.post(
     '/api/generation/start',
     {
       schema: {
@@ -45,7 +45,7 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     },
   );
 
-  face.get(
+  app.get(
     '/api/generation/:id/status',
     {
       schema: {
@@ -59,7 +59,7 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     (request) => request.deadline.run(() => builds.status(ownerOf(request), request.params.id)),
   );
 
-  face.post(
+  app.post(
     '/api/generation/:id/cancel',
     {
       config: { deadline: 'lifecycle' },
@@ -77,7 +77,7 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     (request) => onceUnderKey(ctx, request, () => builds.cancel(ownerOf(request), request.params.id)),
   );
 
-  face.post(
+  app.post(
     '/api/generation/:id/rebuild',
     {
       schema: {
@@ -99,7 +99,7 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     },
   );
 
-  face.get(
+  app.get(
     '/api/generation/:id/docs',
     {
       schema: {
@@ -119,7 +119,7 @@ export function generationRoutes(face: RoutesApp, ctx: RouteContext, builds: Bui
     (request) => request.deadline.run(() => builds.docs(ownerOf(request), request.params.id)),
   );
 
-  face.get(
+  app.get(
     '/api/generation/:id/files',
     {
       exposeHeadRoute: false,

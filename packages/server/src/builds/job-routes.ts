@@ -29,8 +29,8 @@ const logQuery = z.strictObject({
   before_id: z.coerce.number().int().min(1).max(Number.MAX_SAFE_INTEGER).optional(),
 });
 
-export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): void {
-  face.post(
+export function jobRoutes(app: RoutesApp, ctx: RouteContext, builds: Builds): void {
+  app.post(
     '/api/jobs',
     {
       schema: {
@@ -52,7 +52,7 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     },
   );
 
-  face.get(
+  app.get(
     '/api/jobs',
     {
       schema: {
@@ -69,7 +69,7 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     },
   );
 
-  face.get(
+  app.get(
     '/api/jobs/:id',
     {
       schema: {
@@ -83,7 +83,7 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     (request) => request.deadline.run(() => builds.job(ownerOf(request), request.params.id)),
   );
 
-  face.get(
+  app.get(
     '/api/jobs/:id/logs',
     {
       schema: {
@@ -105,7 +105,7 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
     },
   );
 
-  face.post(
+  app.post(
     '/api/jobs/:id/confirm',
     {
       schema: {
@@ -129,10 +129,10 @@ export function jobRoutes(face: RoutesApp, ctx: RouteContext, builds: Builds): v
       ),
   );
 
-  streamRoutes(face, ctx);
+  streamRoutes(app, ctx);
 }
 
-function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
+function streamRoutes(app: RoutesApp, ctx: RouteContext): void {
   const stream = (operationId: string, summary: string, description: string) => ({
     exposeHeadRoute: false,
     schema: {
@@ -151,7 +151,7 @@ function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
     },
   });
 
-  face.get(
+  app.get(
     '/api/jobs/:id/stream',
     stream(
       'streamBuildStatus',
@@ -163,7 +163,7 @@ function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
       return reply;
     },
   );
-  face.get(
+  app.get(
     '/api/jobs/:id/events/stream',
     stream(
       'streamBuildEvents',
@@ -177,7 +177,7 @@ function streamRoutes(face: RoutesApp, ctx: RouteContext): void {
       return reply;
     },
   );
-  face.get(
+  app.get(
     '/api/jobs/:id/logs/stream',
     stream(
       'streamBuildLogs',

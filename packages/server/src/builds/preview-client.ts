@@ -4,7 +4,7 @@
  */
 import { request as httpRequest, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Visit } from '@torpor/builds';
+import type { PreviewResponse } from '@torpor/builds';
 import { TorporError } from '@torpor/protocol';
 
 export interface PreviewRequestOptions {
@@ -25,7 +25,7 @@ export class PreviewClient {
     host: string,
     { method, path, timeoutMs }: PreviewRequestOptions,
     signal: AbortSignal,
-  ): Promise<Visit> {
+  ): Promise<PreviewResponse> {
     const address = this.#address;
     if (address === undefined) throw new TorporError('unreachable', 'The server does not listen yet.');
     const secure = address.protocol === 'https:';
@@ -41,17 +41,17 @@ export class PreviewClient {
       ...(secure ? { servername: host.replace(/:\d+$/, ''), rejectUnauthorized: false } : {}),
     };
     return new Promise((resolve, reject) => {
-      const asked = (secure ? httpsRequest : httpRequest)(options, (response) => {
+      const outgoing = (secure ? httpsRequest : httpRequest)(options, (response) => {
         response.resume();
         const headers = Object.entries(response.headers).map(
           ([name, value]) => [name, String(value)] as const,
         );
         resolve({ status: response.statusCode ?? 500, headers: Object.fromEntries(headers) });
       });
-      asked.on('error', (cause) => {
+      outgoing.on('error', (cause) => {
         reject(new TorporError('unreachable', 'The application did not answer.', { cause }));
       });
-      asked.end();
+      outgoing.end();
     });
   }
 }

@@ -14,8 +14,8 @@ import { buildErrors, jobParams, ownerOf, refusal } from './route-schema.ts';
 const tags = ['builds'];
 const config = { deadline: 'lifecycle' } as const;
 
-export function previewRoutes(face: RoutesApp, builds: Builds): void {
-  face.post(
+export function previewRoutes(app: RoutesApp, builds: Builds): void {
+  app.post(
     '/api/generation/:id/resume',
     {
       config,
@@ -42,7 +42,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
         }),
   );
 
-  face.post(
+  app.post(
     '/api/generation/:id/snapshot',
     {
       config,
@@ -62,7 +62,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
     (request) => request.deadline.run(() => builds.snapshot(ownerOf(request), request.params.id)),
   );
 
-  face.get(
+  app.get(
     '/api/generation/:id/preview-check',
     {
       config,
@@ -81,7 +81,7 @@ export function previewRoutes(face: RoutesApp, builds: Builds): void {
     (request) => request.deadline.run(() => builds.previewCheck(ownerOf(request), request.params.id)),
   );
 
-  face.post(
+  app.post(
     '/api/generation/:id/preview-viewed',
     {
       schema: {

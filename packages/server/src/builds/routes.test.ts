@@ -9,13 +9,13 @@ import { type TestServer, testServer } from '../../testing/test-server.ts';
 
 const ALL = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'];
 
-describe('the face of the builds', () => {
+describe('the builds API', () => {
   let server: TestServer;
   let provider: FakeProvider;
   let builds: Builds;
   let url: string;
   let run: Runner['run'] = async () => APP;
-  /** What the server thinks is a long time is then over at once. */
+  /** Makes the server's long timeouts end at once. */
   let hurried = false;
   beforeAll(async () => {
     provider = new FakeProvider(systemClock);
@@ -95,14 +95,14 @@ describe('the face of the builds', () => {
     run = async () => APP;
     const missed = await stream(`/api/jobs/${job_id}/events/stream`, { 'last-event-id': '9' });
     expect(missed.frames.map(stageOf)).toEqual(['deps', 'deps', 'checks', 'checks', 'ready', 'ready']);
-    // It is over: one frame, and the end.
+    // The build is finished: the stream has one frame and ends.
     const late = await stream(`/api/jobs/${job_id}/events/stream`);
     expect(late.frames.map(stageOf)).toEqual(['ready']);
     const status = await stream(`/api/jobs/${job_id}/stream`);
     expect(status.frames.map(stageOf)).toEqual(['ready']);
   });
 
-  it('tells whoever comes between ready and the pause both, and then ends (R13, R22, R24)', async () => {
+  it('streams both ready and the pause to a client that connects between them, and then ends (R13, R22, R24)', async () => {
     const held = Promise.withResolvers<void>();
     provider.fail('pause', () => held.promise);
     const id = await begin();
@@ -116,7 +116,7 @@ describe('the face of the builds', () => {
     ]);
   });
 
-  it('shows the log as it comes and in pages (R22)', async () => {
+  it('streams new log lines and lists the log in pages (R22)', async () => {
     run = async ({ output }) => {
       output('stdout', 'hello\nand token=abcdefghijkl\n');
       return APP;
@@ -141,7 +141,7 @@ describe('the face of the builds', () => {
     }
   });
 
-  it.each(['stream', 'events/stream', 'logs/stream'])('shows signs of life on %s (R22)', async (path) => {
+  it.each(['stream', 'events/stream', 'logs/stream'])('sends heartbeats on %s (R22)', async (path) => {
     const held = Promise.withResolvers<void>();
     run = () => held.promise.then(() => APP);
     hurried = true;
@@ -164,7 +164,7 @@ describe('the face of the builds', () => {
     }
   });
 
-  it('answers with the words of the facts (R10, R25, R27, R41)', async () => {
+  it('answers with the documented fields and values (R10, R25, R27, R41)', async () => {
     const id = await ready();
     const at = (path: string) => `/api/generation/${id}${path}`;
     const status = (await server.ask('GET', at('/status'))).json();
@@ -212,7 +212,7 @@ describe('the face of the builds', () => {
     expect((await server.ask('GET', `/api/jobs?limit=${all}`)).json()).toMatchObject({ nextCursor: null });
   });
 
-  it('shows what was made and what there is to read, also of a build that failed', async () => {
+  it('serves the files and docs of a build, also of a failed one', async () => {
     const page = [textFile('README.md', '# Otters\n\nA page.\n\n## Features\n\n- otters\n'), ...APP];
     run = async () => page;
     provider.fail('publish', throwing(new TorporError('conflict', 'It ended.')));
@@ -243,7 +243,7 @@ describe('the face of the builds', () => {
     }
   });
 
-  it('answers 410 with a type for files and logs that are not kept any more', async () => {
+  it('answers 410 with a type for files and logs that have expired', async () => {
     const id = await ready();
     await server.world.db.transaction((tx) =>
       tx.query('UPDATE build_jobs SET files_expired_at = 1, logs_expired_at = 1 WHERE id = $1', [id]),
@@ -266,7 +266,7 @@ describe('the face of the builds', () => {
     }
   });
 
-  it('goes on with the log after the line that a reader has last (R22)', async () => {
+  it('continues the log after the last line that the client has (R22)', async () => {
     run = async ({ output }) => {
       output('stdout', 'one\ntwo\nthree\n');
       return APP;
@@ -283,7 +283,7 @@ describe('the face of the builds', () => {
     expect(await texts('2')).toEqual(all.slice(2));
   });
 
-  it('tells expired from unreachable (R34, R35, R36)', async () => {
+  it('distinguishes expired from unreachable (R34, R35, R36)', async () => {
     const id = await ready();
     const away = throwing(new TorporError('unreachable', 'away'));
     provider.fail('connect', away, away);
@@ -314,7 +314,7 @@ describe('the face of the builds', () => {
     });
   });
 
-  it('does not show the words of a fault of the server beside a failed resume (R36, R114)', async () => {
+  it('hides the message of an internal error in a failed resume (R36, R114)', async () => {
     const id = await ready();
     const fault = throwing(new Error('password=hunter2 at /srv/secret'));
     provider.fail('connect', fault, fault);
@@ -323,7 +323,7 @@ describe('the face of the builds', () => {
     expect(answer.body).not.toContain('hunter2');
   });
 
-  it('shows that a preview has expired before anybody resumes it (R10, R49)', async () => {
+  it('shows that a preview has expired before a client resumes it (R10, R49)', async () => {
     const id = await ready();
     const { sandbox_id } = (await server.ask('GET', `/api/generation/${id}/status`)).json();
     await provider.kill('default', sandbox_id);
@@ -341,7 +341,7 @@ describe('the face of the builds', () => {
     });
   });
 
-  it('calls a waking that outlasts its request unreachable, and goes on with it (R36, R46)', async () => {
+  it('answers unreachable when a wake outlasts its request, and continues the wake (R36, R46)', async () => {
     const id = await ready();
     const held = Promise.withResolvers<void>();
     provider.fail('connect', () => held.promise);
@@ -414,7 +414,7 @@ describe('the face of the builds', () => {
     run = async () => APP;
   });
 
-  it('says that it is busy when too many wait (R21)', async () => {
+  it('refuses a build when the queue is full (R21)', async () => {
     const held = Promise.withResolvers<void>();
     run = async () => {
       await held.promise;
@@ -434,7 +434,7 @@ describe('the face of the builds', () => {
     expect(Number(busy?.headers['retry-after'])).toBeGreaterThanOrEqual(60);
   });
 
-  it('makes one build of two requests with one key', async () => {
+  it('makes one build for two requests with one idempotency key', async () => {
     await expect
       .poll(async () =>
         (await builds.list({ org: 'default', user: 'default' }, 1e9, 50)).items.every(
@@ -451,7 +451,7 @@ describe('the face of the builds', () => {
     expect(first?.json()).toEqual(second?.json());
   });
 
-  it('shows nobody what is inside (R114)', async () => {
+  it('hides internal details of errors (R114)', async () => {
     provider.fail('find', throwing(new Error('password=hunter2 at /srv/secret')));
     const id = await ready().catch(() => undefined);
     provider.fail('find', throwing(new Error('password=hunter2 at /srv/secret')));

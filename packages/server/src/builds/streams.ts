@@ -23,9 +23,9 @@ export async function streamEvents(
   if (builds === undefined) throw new Error('There are no builds.');
   const signal = streamSignal(ctx, request);
   const current = await request.deadline.run(() => builds.lastStep(owner, id));
-  const heard = lastEventId(request);
-  const onlyLast = form === 'status' || (heard === undefined && isBuildOver(current.event.status));
-  const after = onlyLast ? current.seq - 1 : (heard ?? 0);
+  const lastSeen = lastEventId(request);
+  const onlyLast = form === 'status' || (lastSeen === undefined && isBuildOver(current.event.status));
+  const after = onlyLast ? current.seq - 1 : (lastSeen ?? 0);
   const until = form === 'status' || (onlyLast && current.settled) ? 'over' : 'settled';
   const events = await builds.followEvents(owner, id, { after, until }, signal);
   const frames = async function* (): AsyncGenerator<Frame> {
@@ -39,8 +39,8 @@ export async function streamEvents(
 
 /** The last event that a reconnecting client has. */
 function lastEventId(request: FastifyRequest): number | undefined {
-  const said = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
-  return said === undefined ? undefined : Number(said);
+  const text = /^\d{1,9}$/.exec(String(request.headers['last-event-id'] ?? ''))?.[0];
+  return text === undefined ? undefined : Number(text);
 }
 
 export async function streamLogs(

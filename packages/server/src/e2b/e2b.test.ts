@@ -36,33 +36,33 @@ const create = async (more: object = {}, path = '/v2/sandboxes', key?: string): 
 
 const view = (id: string) => server.world.engine.get('default', `sbx_${id}` as SandboxId);
 
-describe('both generations', () => {
+describe('both API versions', () => {
   it.each([
     ['/sandboxes', 15],
     ['/v2/sandboxes', 300],
-  ])(
-    'POST %s makes a sandbox that lives %i seconds unless somebody says otherwise',
-    async (path, seconds) => {
-      const id = await create({}, path);
-      expect(id).toMatch(/^[a-z0-9]{20}$/);
-      expect(await view(id)).toMatchObject({
-        timeoutSeconds: seconds,
-        onTimeout: 'kill',
-        onIdle: 'keep',
-        autoResume: false,
-      });
+  ])('POST %s creates a sandbox with a default timeout of %i seconds', async (path, seconds) => {
+    const id = await create({}, path);
+    expect(id).toMatch(/^[a-z0-9]{20}$/);
+    expect(await view(id)).toMatchObject({
+      timeoutSeconds: seconds,
+      onTimeout: 'kill',
+      onIdle: 'keep',
+      autoResume: false,
+    });
+  });
+
+  it.each(['/sandboxes', '/v2/sandboxes'])(
+    'POST %s/{id}/connect: 200 for a running sandbox, 201 for a paused one',
+    async (path) => {
+      const id = await create();
+      const connect = () => ask('POST', `${path}/${id}/connect`, { timeout: 60 });
+      expect(await connect()).toMatchObject({ status: 200, body: { sandboxID: id } });
+      expect(await ask('POST', `/sandboxes/${id}/pause`)).toMatchObject({ status: 204 });
+      expect(await connect()).toMatchObject({ status: 201, body: { sandboxID: id } });
     },
   );
 
-  it.each(['/sandboxes', '/v2/sandboxes'])('POST %s/{id}/connect: 200 awake, 201 asleep', async (path) => {
-    const id = await create();
-    const connect = () => ask('POST', `${path}/${id}/connect`, { timeout: 60 });
-    expect(await connect()).toMatchObject({ status: 200, body: { sandboxID: id } });
-    expect(await ask('POST', `/sandboxes/${id}/pause`)).toMatchObject({ status: 204 });
-    expect(await connect()).toMatchObject({ status: 201, body: { sandboxID: id } });
-  });
-
-  it('an id of one face is good in the other', async () => {
+  it('accept ids of the native API and the other way round', async () => {
     const native = await server.create();
     expect(await ask('GET', `/sandboxes/${bareSandboxId(native)}`)).toMatchObject({ status: 200 });
     expect(await ask('GET', `/sandboxes/${native}`)).toMatchObject({ status: 200 });
@@ -70,7 +70,7 @@ describe('both generations', () => {
     expect((await server.ask('GET', `/v1/sandboxes/${theirs}`)).statusCode).toBe(200);
   });
 
-  it('policies come over: auto-pause with and without memory, auto-resume, privacy', async () => {
+  it('translate policies: auto-pause with and without memory, auto-resume, privacy', async () => {
     const id = await create({
       autoPause: true,
       autoPauseMemory: false,
@@ -110,7 +110,7 @@ describe('a failure', () => {
     expect(badBody).toMatchObject({ status: 400, body: { code: 400 } });
   });
 
-  it('is 404 for what was killed and for another organisation', async () => {
+  it('is 404 for a killed sandbox and for another organisation', async () => {
     const id = await create();
     expect(await ask('GET', `/sandboxes/${id}`, undefined, server.keys.other)).toMatchObject({ status: 404 });
     expect(await ask('DELETE', `/sandboxes/${id}`)).toMatchObject({ status: 204 });
@@ -118,7 +118,7 @@ describe('a failure', () => {
     expect(await ask('POST', `/v2/sandboxes/${id}/connect`)).toMatchObject({ status: 404 });
   });
 
-  it('is 409 only for a pause of what is paused already, and for a fork of what sleeps', async () => {
+  it('is 409 only for pausing or forking a paused sandbox', async () => {
     const id = await create();
     expect(await ask('POST', `/sandboxes/${id}/pause`, {})).toMatchObject({ status: 204 });
     expect(await ask('POST', `/sandboxes/${id}/pause`, {})).toMatchObject({
@@ -139,7 +139,7 @@ describe('a failure', () => {
     ['GET', '/volumes'],
     ['POST', '/volumes/x/y'],
     ['GET', '/secrets'],
-  ] as const)('%s %s says that it is not there yet', async (method, path) => {
+  ] as const)('%s %s says that it is not supported yet', async (method, path) => {
     const answer = await ask(method, path, method === 'GET' ? undefined : {});
     expect(answer).toMatchObject({ status: 501, body: { code: 501, error_code: 'capability_unsupported' } });
   });
@@ -150,7 +150,7 @@ describe('a failure', () => {
     [{ network: { maskRequestHost: 'x' } }],
     [{ network: { rules: { 'example.com': [{}] } } }],
     [{ network: { allowOut: ['10.0.0.1'], denyOut: ['10.0.0.0/8'] } }],
-  ])('is said so for %j, which a sandbox would otherwise be without', async (wish) => {
+  ])('refuses the unsupported option %j instead of ignoring it', async (wish) => {
     expect(await ask('POST', '/v2/sandboxes', { templateID: 'base', ...wish })).toMatchObject({
       status: 501,
     });
@@ -160,7 +160,7 @@ describe('a failure', () => {
 describe('lifetimes', () => {
   const left = async (id: string) => ((await view(id)).endsAt ?? 0) - Date.now();
 
-  it('a connect and a refresh never shorten, a timeout may; what was asked at first stays for later', async () => {
+  it('connect and refresh never set an earlier end, timeout may; the configured timeout stays for later runs', async () => {
     const id = await create({ timeout: 1_000 });
     await ask('POST', `/sandboxes/${id}/connect`, { timeout: 10 });
     await ask('POST', `/sandboxes/${id}/refreshes`, { duration: 10 });
@@ -172,7 +172,7 @@ describe('lifetimes', () => {
     expect(await view(id)).toMatchObject({ timeoutSeconds: 1_000 });
   });
 
-  it('a connect without a timeout gives what the sandbox was made with, and never less than E2B', async () => {
+  it('a connect without a timeout uses the configured timeout, and never less than E2B', async () => {
     for (const [timeout, seconds] of [
       [1_000, 1_000],
       [60, 300],
@@ -185,7 +185,7 @@ describe('lifetimes', () => {
     }
   });
 
-  it('one that was made without an end keeps none', async () => {
+  it('a sandbox without a timeout keeps none', async () => {
     const id = bareSandboxId(await server.create());
     await ask('POST', `/sandboxes/${id}/pause`);
     await ask('POST', `/v2/sandboxes/${id}/connect`);
@@ -193,7 +193,7 @@ describe('lifetimes', () => {
     expect((await ask('GET', `/sandboxes/${id}`)).body.endAt).toMatch(/^9999-/);
   });
 
-  it('a sandbox that sleeps has none to set', async () => {
+  it('a paused sandbox has no end to set', async () => {
     const id = await create();
     await ask('POST', `/sandboxes/${id}/pause`);
     expect(await ask('POST', `/sandboxes/${id}/timeout`, { timeout: 20 })).toMatchObject({ status: 404 });
@@ -240,20 +240,20 @@ describe('the list', () => {
     expect(seen).toEqual(order === 'asc' ? ids : ids.toReversed());
   });
 
-  it('refuses what is no filter, and a token of nowhere', async () => {
+  it('refuses an invalid filter and an invalid token', async () => {
     expect(await ask('GET', '/v2/sandboxes?state=killed')).toMatchObject({ status: 400 });
     expect(await ask('GET', '/v2/sandboxes?nextToken=xyz')).toMatchObject({ status: 400 });
     expect(await ask('GET', '/v2/sandboxes?limit=0')).toMatchObject({ status: 400 });
   });
 
-  it('of the first generation shows what runs', async () => {
+  it('of the first API version shows running sandboxes', async () => {
     const { body } = await ask('GET', `/sandboxes?metadata=${encoded}`);
     expect(body.map((item: { sandboxID: string }) => item.sandboxID)).toEqual([ids[2], ids[0]]);
   });
 });
 
 describe('snapshots', () => {
-  it('have ids that both faces know, names that move on, and are gone once', async () => {
+  it('have ids that both APIs accept, names that move to the newest, and are deleted once', async () => {
     const id = await create();
     const { body: plain } = await ask('POST', `/sandboxes/${id}/snapshots`, {});
     expect(plain).toEqual({ snapshotID: expect.stringMatching(/^ckpt_/), names: [] });
@@ -277,7 +277,7 @@ describe('snapshots', () => {
     });
   });
 
-  it('cannot take the name of what is built in, and leave nothing behind then', async () => {
+  it('cannot take the name of a built-in template, and leave nothing behind', async () => {
     const id = await create();
     expect(await ask('POST', `/sandboxes/${id}/snapshots`, { name: 'base' })).toMatchObject({ status: 409 });
     expect(await ask('POST', `/sandboxes/${id}/snapshots`, { name: 'a b' })).toMatchObject({ status: 400 });
@@ -286,8 +286,8 @@ describe('snapshots', () => {
   });
 });
 
-describe('what else there is', () => {
-  it('forks, each with its own answer', async () => {
+describe('other routes', () => {
+  it('fork, with one result per fork', async () => {
     const id = await create({ metadata: { a: 'b' } });
     const { status, body } = await ask('POST', `/sandboxes/${id}/fork`, { count: 2, timeout: 60 });
     expect(status).toBe(201);
@@ -296,7 +296,7 @@ describe('what else there is', () => {
       expect(await view(sandbox.sandboxID)).toMatchObject({ metadata: { a: 'b' } });
   });
 
-  it('templates, by list and by alias', async () => {
+  it('list templates and find them by alias', async () => {
     expect((await ask('GET', '/templates')).body).toMatchObject([{ templateID: 'base', public: true }]);
     expect(await ask('GET', '/templates/aliases/base')).toMatchObject({
       status: 200,
@@ -305,7 +305,7 @@ describe('what else there is', () => {
     expect(await ask('GET', '/templates/aliases/other')).toMatchObject({ status: 404 });
   });
 
-  it('logs, in both forms and both directions', async () => {
+  it('return logs in both shapes and both directions', async () => {
     const id = await create();
     await ask('POST', `/sandboxes/${id}/pause`);
     const { body: first } = await ask('GET', `/sandboxes/${id}/logs`);
@@ -315,7 +315,7 @@ describe('what else there is', () => {
     expect((await ask('GET', `/v2/sandboxes/${id}/logs?level=error`)).body).toEqual({ logs: [] });
   });
 
-  it('metrics wake nobody', async () => {
+  it('return metrics without waking a sandbox', async () => {
     const id = await create();
     await ask('POST', `/sandboxes/${id}/pause`);
     expect(await ask('GET', `/sandboxes/${id}/metrics`)).toMatchObject({ status: 200, body: [] });
@@ -323,14 +323,14 @@ describe('what else there is', () => {
     expect(await view(id)).toMatchObject({ state: 'paused' });
   });
 
-  it('is not in the document of the native API', async () => {
+  it('are not in the OpenAPI document of the native API', async () => {
     const { paths } = (await server.ask('GET', '/v1/openapi.json')).json<{ paths: object }>();
     expect(Object.keys(paths).filter((path) => !/^\/(?:v1\/|health|metrics)/.test(path))).toEqual([]);
   });
 });
 
-describe('a sandbox that is copied by way of a sleep', () => {
-  it('runs for everybody who asks, and what comes meanwhile takes its turn', async () => {
+describe('a sandbox that the runtime pauses to copy it', () => {
+  it('is shown as running, and requests that arrive meanwhile wait', async () => {
     const own = server;
     const frozen = Promise.withResolvers<void>();
     const goOn = Promise.withResolvers<void>();
@@ -359,7 +359,7 @@ describe('a sandbox that is copied by way of a sleep', () => {
       goOn.resolve();
       expect((await snapshot).status).toBe(201);
       expect((await pause).status).toBe(204);
-      // Before the pause, or after it.
+      // The request may run before the pause or after it.
       expect([204, 404]).toContain((await later).status);
       expect((await ask('GET', `/sandboxes/${id}`)).body.state).toBe('paused');
     } finally {

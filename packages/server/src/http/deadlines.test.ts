@@ -7,7 +7,7 @@ import { isId, type SandboxId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { errorIn, type TestServer, testServer } from '../../testing/test-server.ts';
 
-/** Small, so that the tests are quick; much smaller than what the engine allows itself. */
+/** Short, so that the tests are quick; much shorter than the engine's own time limits. */
 const SHORT = { lifecycleMs: 300, readMs: 200, checkpointReadMs: 100, graceMs: 20 };
 
 const never = () => new Promise<never>(() => {});
@@ -29,7 +29,7 @@ describe('when the runtime hangs', () => {
   });
   afterAll(() => server.dispose());
 
-  it('a pause is answered with the operation that is still under way', async () => {
+  it('a pause is answered with the operation that is still in progress', async () => {
     hanging.add('freeze');
     const response = await server.ask('POST', `/v1/sandboxes/${id}/pause`);
     expect(response.statusCode).toBe(504);
@@ -42,7 +42,7 @@ describe('when the runtime hangs', () => {
     hanging.clear();
   });
 
-  it('a create is answered with the operation that is still under way', async () => {
+  it('a create is answered with the operation that is still in progress', async () => {
     hanging.add('start');
     const response = await server.ask('POST', '/v1/sandboxes', { body: {} });
     expect([response.statusCode, errorIn(response).code]).toEqual([504, 'timeout']);
@@ -51,7 +51,7 @@ describe('when the runtime hangs', () => {
     hanging.clear();
   });
 
-  it('a look at a sandbox says that it could not be asked', async () => {
+  it('getting a sandbox reports unknown evidence', async () => {
     const sandbox = await server.create();
     hanging.add('observe');
     const response = await server.ask('GET', `/v1/sandboxes/${sandbox}`);
@@ -61,7 +61,7 @@ describe('when the runtime hangs', () => {
 });
 
 describe('when the agent of a sandbox cannot be found', () => {
-  it('exec and files are answered, and the sandbox is let go', async () => {
+  it('exec and files are answered, and the lease of the sandbox is released', async () => {
     const server = await testServer({
       settings: SHORT,
       engineSettings: { observeMs: 5_000 },
@@ -109,7 +109,7 @@ describe('when the checkpoint store hangs', () => {
   });
   afterAll(() => server.dispose());
 
-  it('questions about checkpoints are answered all the same (R97)', async () => {
+  it('requests about checkpoints are still answered (R97)', async () => {
     const list = await server.ask('GET', `/v1/sandboxes/${id}/checkpoints`);
     expect(list.json().items).toMatchObject([{ id: checkpointId, state: 'sealed' }]);
     const one = await server.ask('GET', `/v1/checkpoints/${checkpointId}`);
@@ -164,7 +164,7 @@ describe('when the database hangs', () => {
     ['GET', '/v1/sandboxes/{id}/files?path=a'],
     ['GET', '/v1/events'],
     ['GET', '/v1/keys'],
-  ] as const)('%s %s is answered within its bound', async (method, path) => {
+  ] as const)('%s %s is answered within its deadline', async (method, path) => {
     const response = await server.ask(method, path.replace('{id}', id));
     expect([response.statusCode, errorIn(response)]).toMatchObject([
       504,
@@ -173,7 +173,7 @@ describe('when the database hangs', () => {
     expect(response.headers['x-request-id']).toMatch(/^req_/);
   });
 
-  it('the health says so', async () => {
+  it('the health endpoint says so', async () => {
     const response = await server.ask('GET', '/health');
     expect([response.statusCode, response.json()]).toMatchObject([
       503,
@@ -183,7 +183,7 @@ describe('when the database hangs', () => {
 });
 
 describe('when the caller sends only half of a body', () => {
-  it('it is answered, and the connection is closed', async () => {
+  it('the request is answered and the connection is closed', async () => {
     const server = await testServer({ settings: SHORT });
     const { port } = new URL(await server.listen());
     const socket = connect(Number(port), '127.0.0.1');

@@ -27,13 +27,13 @@ const PART_NAMES: Readonly<Record<string, string>> = {
 export function answerOf(thrown: unknown, requestId: RequestId, sandboxId?: string): ErrorAnswer {
   const error = toTorporError(thrown);
   const { code } = error;
-  const said: ErrorBody = error.toBody();
+  const errorBody: ErrorBody = error.toBody();
   // Internal details stay in the log, where the request id finds them (R114).
   const shown =
     code === 'internal'
-      ? { ...said, message: 'Something went wrong inside Torpor.', details: undefined }
-      : said;
-  const { retryAfterMs } = said;
+      ? { ...errorBody, message: 'Something went wrong inside Torpor.', details: undefined }
+      : errorBody;
+  const { retryAfterMs } = errorBody;
   return {
     status: statusOf(thrown, error),
     headers: retryAfterMs === undefined ? {} : { 'retry-after': String(Math.ceil(retryAfterMs / 1_000)) },

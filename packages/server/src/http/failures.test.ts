@@ -17,7 +17,7 @@ afterAll(() => server.dispose());
 const post = (payload: string, headers: Record<string, string> = { 'content-type': 'application/json' }) =>
   server.ask('POST', '/v1/sandboxes', { body: payload, headers });
 
-/** Everything that is there, to see that a refused request left nothing behind. */
+/** All rows of the database, to show that a refused request left nothing behind. */
 async function everything(): Promise<string> {
   const paths = ['/v1/sandboxes', '/v1/operations', '/v1/events', '/v1/keys'];
   return (await Promise.all(paths.map((path) => server.ask('GET', `${path}?limit=1000`))))
@@ -32,22 +32,22 @@ async function raw(bytes: string): Promise<string> {
   return text(socket);
 }
 
-describe('a request that is not one', () => {
+describe('an invalid request', () => {
   const deep = `${'['.repeat(50_000)}${']'.repeat(50_000)}`;
   it.each([
-    ['no JSON', '{"name":', 400, 'The body is not JSON.'],
-    ['half a text', '"', 400, 'The body is not JSON.'],
-    ['no object', '[]', 400, 'expected object'],
+    ['incomplete JSON', '{"name":', 400, 'The body is not JSON.'],
+    ['an incomplete string', '"', 400, 'The body is not JSON.'],
+    ['an array instead of an object', '[]', 400, 'expected object'],
     ['null', 'null', 201, ''],
     ['an unknown field', '{"nmae":"a"}', 400, 'Unrecognized key'],
     ['a wrong type', '{"timeoutSeconds":"60"}', 400, 'timeoutSeconds'],
-    ['a number beyond its bound', '{"timeoutSeconds":1e99}', 400, 'timeoutSeconds'],
+    ['a number out of range', '{"timeoutSeconds":1e99}', 400, 'timeoutSeconds'],
     ['two sources', '{"template":"base","from":"ckpt_aaaaaaaaaaaaaaaaaaaa"}', 400, 'not both'],
     ['a NUL in a value', '{"metadata":{"a":"\\u0000"}}', 400, 'NUL'],
-    ['half a character', '{"metadata":{"a":"\\ud800"}}', 400, 'surrogate'],
+    ['a lone surrogate', '{"metadata":{"a":"\\ud800"}}', 400, 'surrogate'],
     ['a NUL in a name', '{"metadata":{"a\\u0000":"b"}}', 400, 'NUL'],
-    ['a prototype', '{"metadata":{"__proto__":"b"}}', 400, '__proto__'],
-    ['too deep', deep, 400, 'nested too deeply'],
+    ['the key __proto__', '{"metadata":{"__proto__":"b"}}', 400, '__proto__'],
+    ['too deep nesting', deep, 400, 'nested too deeply'],
     ['a key with a newline', '{"env":{"A\\nB":"c"}}', 400, 'env'],
   ])('is refused with what is wrong: %s', async (_, payload, status, message) => {
     const before = await everything();
@@ -70,7 +70,7 @@ describe('a request that is not one', () => {
     });
   });
 
-  it('is refused when it is too large, by what it says and by what it is', async () => {
+  it('is refused when it is too large, by its header and by its actual size', async () => {
     const large = JSON.stringify({ metadata: { a: 'x'.repeat(1024 * 1024) } });
     const said = await post(large);
     expect([said.statusCode, errorIn(said).code]).toEqual([413, 'invalid_request']);
@@ -96,7 +96,7 @@ describe('a request that is not one', () => {
     }
   });
 
-  it('is refused when its body is packed, instead of being read as something else', async () => {
+  it('is refused when its body is compressed', async () => {
     const packed = gzipSync('{}');
     for (const encoding of ['gzip', 'GZIP', 'br', 'identity, gzip']) {
       const response = await post(packed as never, {
@@ -118,7 +118,7 @@ describe('a request that is not one', () => {
     expect(plain.statusCode).toBe(201);
   });
 
-  it('is told that a path leads nowhere, or that it takes other methods', async () => {
+  it('gets 404 for an unknown path and 405 for a wrong method', async () => {
     const nowhere = await server.ask('GET', '/v1/nothing');
     expect([nowhere.statusCode, errorIn(nowhere).code]).toEqual([404, 'not_found']);
     const method = await server.ask('PATCH', '/v1/sandboxes/sbx_aaaaaaaaaaaaaaaaaaaa');
@@ -126,7 +126,7 @@ describe('a request that is not one', () => {
     expect(method.headers['allow']).toBe('DELETE, GET, HEAD');
   });
 
-  it('is refused when its URL cannot be read', async () => {
+  it('is refused when its URL cannot be parsed', async () => {
     const response = await server.ask('GET', '/v1/sandboxes/%zz');
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
     expect(isId('req', String(response.headers['x-request-id']))).toBe(true);
@@ -153,7 +153,7 @@ describe('the request id', () => {
     expect(errorIn(wrong).requestId).toBe(wrong.headers['x-request-id']);
   });
 
-  it('is ours alone: one that the caller brings is not taken over', async () => {
+  it('is made by the server; an id that the caller sends is ignored', async () => {
     const id = 'req_aaaaaaaaaaaaaaaaaaaa';
     const response = await server.ask('GET', '/v1/runtimes', {
       headers: { 'x-request-id': id, 'request-id': id },
@@ -162,8 +162,8 @@ describe('the request id', () => {
   });
 });
 
-describe('an error of our own', () => {
-  it('shows nothing of the inside, and the log shows it all (R114)', async () => {
+describe('an internal error', () => {
+  it('has no internal details in the answer and all of them in the log (R114)', async () => {
     const broken = await testServer({
       wrapApp: ({ engine }) => ({
         engine: Object.create(engine, {
@@ -187,7 +187,7 @@ describe('an error of our own', () => {
     await broken.dispose();
   });
 
-  it('says after how long to come again', async () => {
+  it('has Retry-After when the error has one', async () => {
     const { TorporError } = await import('@torpor/protocol');
     const busy = await testServer({
       wrapApp: ({ engine }) => ({

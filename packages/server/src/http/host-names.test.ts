@@ -30,9 +30,9 @@ function ask(path: string, headers: Record<string, string>): Promise<{ status: n
   });
 }
 
-describe('the name that a request calls the server by', () => {
+describe('the host name of a request', () => {
   it.each(['/metrics', '/health', '/v1/openapi.json'])(
-    'must be one of its own for %s without a key, as DNS rebinding uses another',
+    "must be one of the server's own for %s without a key, against DNS rebinding",
     async (path) => {
       for (const host of [
         'attacker.example',
@@ -63,7 +63,7 @@ describe('the name that a request calls the server by', () => {
     expect((await ask('/metrics', { host })).status).toBe(200);
   });
 
-  it('may be any with a valid key, as behind a reverse proxy', async () => {
+  it('may be any name with a valid key, as behind a reverse proxy', async () => {
     const host = 'proxy.example';
     for (const path of ['/metrics', '/health', '/v1/sandboxes']) {
       expect((await ask(path, { host, 'x-api-key': server.keys.default })).status).toBe(200);
@@ -71,7 +71,7 @@ describe('the name that a request calls the server by', () => {
     }
   });
 
-  it('counts as `:authority` of HTTP/2 too', () => {
+  it('is read from `:authority` of HTTP/2 too', () => {
     expect(hostNames.accepts({ ':authority': 'attacker.example' })).toBe(false);
     expect(hostNames.accepts({ ':authority': 'api.sbx.example.com', host: 'attacker.example' })).toBe(false);
     expect(hostNames.accepts({ ':authority': 'api.sbx.example.com' })).toBe(true);

@@ -50,8 +50,8 @@ export class HostNames {
 
   accepts(headers: IncomingHttpHeaders): boolean {
     // HTTP/1.0 requests may have neither header; a browser always sends one.
-    const said = [headers[':authority'], headers.host].filter((authority) => authority !== undefined);
-    return said.every((authority) => typeof authority === 'string' && this.#isOurs(authority));
+    const authorities = [headers[':authority'], headers.host].filter((authority) => authority !== undefined);
+    return authorities.every((authority) => typeof authority === 'string' && this.#isOurs(authority));
   }
 
   #isOurs(authority: string): boolean {

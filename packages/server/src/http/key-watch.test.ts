@@ -43,7 +43,7 @@ const ctx = () => ({ db: fresh.db, clock, randomBytes });
 const create = (more: object = {}) => createKey(ctx(), 'acme', { name: 'watched', ...more });
 const open = ({ id }: CreatedKey) => watch.watch({ org: 'acme', keyId: id });
 
-/** One look at the database, and the sleep before the next. */
+/** Waits for one check of the database and the beginning of the next interval. */
 async function look(): Promise<void> {
   await clock.untilAsleepFor(EVERY_MS);
   const before = asked;
@@ -51,8 +51,8 @@ async function look(): Promise<void> {
   while (asked === before) await new Promise(setImmediate);
 }
 
-describe('the watch over a key', () => {
-  it('leaves a good key alone, however often it looks', async () => {
+describe('the watch of a key', () => {
+  it('does nothing while the key is valid', async () => {
     const { revoked, release } = open(key);
     for (let looks = 0; looks < 3; looks++) await look();
     await clock.untilAsleepFor(EVERY_MS);
@@ -60,27 +60,27 @@ describe('the watch over a key', () => {
     release();
   });
 
-  it('tells all who have it open when it was revoked, and asks once for all of them', async () => {
+  it('ends all connections of a revoked key with one query', async () => {
     const connections = [open(key), open(key), open(key)];
-    const told = Promise.all(connections.map(({ revoked }) => once(revoked, 'abort')));
+    const ended = Promise.all(connections.map(({ revoked }) => once(revoked, 'abort')));
     await revokeKey(ctx(), 'acme', key.id);
     await look();
-    await told;
+    await ended;
     expect(asked).toBe(1);
     for (const { revoked } of connections) expect(revoked.reason).toMatchObject({ code: 'unauthenticated' });
   });
 
-  it('tells when it has expired', async () => {
+  it('ends the connections of an expired key', async () => {
     const { revoked } = open(await create({ expiresInSeconds: 20 }));
     await look();
     await clock.untilAsleepFor(EVERY_MS);
     expect(revoked.aborted).toBe(false);
-    const told = once(revoked, 'abort');
+    const ended = once(revoked, 'abort');
     await look();
-    await told;
+    await ended;
   });
 
-  it('takes a database that does not answer for no answer', async () => {
+  it('does nothing when the database does not answer', async () => {
     const { revoked } = open(key);
     await revokeKey(ctx(), 'acme', key.id);
     isDown = true;
@@ -88,12 +88,12 @@ describe('the watch over a key', () => {
     await clock.untilAsleepFor(EVERY_MS);
     expect(revoked.aborted).toBe(false);
     isDown = false;
-    const told = once(revoked, 'abort');
+    const ended = once(revoked, 'abort');
     await look();
-    await told;
+    await ended;
   });
 
-  it('ends with the last connection, and begins again with the next', async () => {
+  it('stops with the last connection and starts again with the next', async () => {
     const [first, second] = [open(key), open(key)];
     first.release();
     first.release();
@@ -112,10 +112,10 @@ describe('the watch over a key', () => {
   it('keeps keys apart', async () => {
     const other = await create();
     const [mine, theirs] = [open(key), open(other)];
-    const told = once(mine.revoked, 'abort');
+    const ended = once(mine.revoked, 'abort');
     await revokeKey(ctx(), 'acme', key.id);
     await look();
-    await told;
+    await ended;
     await clock.untilAsleepFor(EVERY_MS);
     expect(theirs.revoked.aborted).toBe(false);
     theirs.release();

@@ -43,7 +43,7 @@ describe('the query parameter orgId', () => {
   });
 
   it.each(['orgId=', `orgId=${'x'.repeat(201)}`, 'orgId=default&orgId=other', 'orgId=%00'])(
-    'is refused when it is none: %s',
+    'is refused when it is invalid: %s',
     async (query) => {
       const answer = await server.ask('GET', `/v1/sandboxes?${query}`);
       expect([answer.statusCode, errorIn(answer).code]).toEqual([400, 'invalid_request']);

@@ -6,7 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Clock, Database } from '@torpor/engine';
-import { type ErrorBody, TorporError } from '@torpor/protocol';
+import { type ErrorBody, errorBodySchema, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { idempotencyKeyOf } from './caller.ts';
 
@@ -102,7 +102,7 @@ export class Replays {
     if (row === undefined) return undefined;
     refuseOtherBody(row.body_hash, scope);
     const body: unknown = JSON.parse(row.answer);
-    if (row.failed === 1) throw TorporError.fromBody(body as ErrorBody);
+    if (row.failed === 1) throw TorporError.fromBody(errorBodySchema.parse(body) as ErrorBody);
     return { body: body as T };
   }
 

@@ -14,7 +14,7 @@ let key: CreatedKey;
 beforeAll(async () => {
   server = await testServer({
     settings: { keyCheckMs: 20, stallMs: 500 },
-    // The first who asks for its agent waits until it has started.
+    // The first request to the agent waits until the agent has started.
     engineSettings: { observeMs: 30_000 },
   });
   url = await server.listen();
@@ -45,7 +45,7 @@ function stream(method: string, path: string, body?: object, bearer = key.key): 
   });
 }
 
-/** Reads until the stream is closed; `onFrame` hears of every frame, comments too. */
+/** Reads until the stream is closed. `onFrame` is called for every frame, including comments. */
 async function readAll(response: Response, onFrame: (frame: ReadFrame) => void = () => {}) {
   const frames: ReadFrame[] = [];
   for await (const frame of framesOf(response)) {
@@ -61,7 +61,7 @@ const refusal = {
 };
 
 describe('a key that is revoked', () => {
-  it('ends the streams of events that it opened, with a word, and no others', async () => {
+  it('ends its event streams with an error, and no other streams', async () => {
     const other = await stream('GET', '/v1/events', undefined, server.keys.default);
     const mine = await Promise.all([
       stream('GET', '/v1/events'),
@@ -84,12 +84,12 @@ describe('a key that is revoked', () => {
     expect(frames.map(({ event }) => event)).toEqual(['start', 'stdout', 'error']);
     expect(frames.at(-1)).toMatchObject(refusal);
     await expect.poll(leases).toBe(0);
-    // The agent hears of the end a little later than the process does.
+    // The agent notices the end a little later.
     const processes = async () => (await server.ask('GET', `/v1/sandboxes/${id}/processes`)).json().items;
     await expect.poll(processes).toEqual([]);
   });
 
-  it('does not keep a stream that is not read', async () => {
+  it('closes a stream that is not read', async () => {
     const before = await openStreams();
     const asked = request(`${url}/v1/sandboxes/${id}/exec`, {
       method: 'POST',
@@ -126,7 +126,7 @@ describe('a key that is revoked', () => {
     return { socket, notices, closed };
   }
 
-  it('closes its terminals, with a word, and ends what runs in them', async () => {
+  it('closes its terminals with an error, and ends their processes', async () => {
     const { notices, socket, closed } = await opened(
       `/v1/sandboxes/${id}/terminal?command=${encodeURIComponent('echo up; sleep 1000')}`,
     );
@@ -138,7 +138,7 @@ describe('a key that is revoked', () => {
     await expect.poll(leases).toBe(0);
   });
 
-  it('closes a socket whose reader confirms nothing, and one that has not said yet what it wants', async () => {
+  it('closes a socket whose client confirms nothing, and one that has sent no request yet', async () => {
     const silent = await opened(`/v1/sandboxes/${id}/exec`);
     const stuck = await opened(`/v1/sandboxes/${id}/exec?window=1024`, {
       exec: { command: 'cat /dev/zero' },
@@ -152,7 +152,7 @@ describe('a key that is revoked', () => {
     await expect.poll(leases).toBe(0);
   });
 
-  it('is in the log as what ended the connection', async () => {
+  it('appears in the log as the reason for the end of the connection', async () => {
     const { closed } = await opened(`/v1/sandboxes/${id}/terminal`);
     await revoke();
     await closed;

@@ -23,10 +23,10 @@ afterAll(() => server.dispose());
 
 const FRAME_CHARACTERS = 1_000;
 const FRAMES = 20_000;
-/** What both a ledger and a stream can hold. */
+/** Has the fields of both an event and a frame. */
 const FRAME = { event: 'x', data: 'x'.repeat(FRAME_CHARACTERS), type: 'x', position: 1 };
 
-/** Frames that are all there at once, as the pages of a long ledger are. */
+/** Frames that are all available at once, like the events of a long ledger. */
 function manyFrames() {
   const given = { count: 0, ended: false };
   const frames = async function* (): AsyncGenerator<Frame> {
@@ -39,7 +39,7 @@ function manyFrames() {
   return { given, frames: frames() };
 }
 
-/** The body that a route would send, which nobody reads yet. */
+/** The response body that a route would send, before anything is read. */
 function bodyOf(frames: AsyncGenerator<Frame>, clock = new ManualClock(), resumable = true): Readable {
   const { ctx } = server;
   let body: Readable | undefined;
@@ -70,7 +70,7 @@ function bodyOf(frames: AsyncGenerator<Frame>, clock = new ManualClock(), resuma
   return body as Readable;
 }
 
-/** Takes the first bytes and no more. */
+/** Reads only the first bytes. */
 async function beginToRead(body: Readable): Promise<void> {
   await once(body, 'readable');
   body.read();
@@ -79,7 +79,7 @@ async function beginToRead(body: Readable): Promise<void> {
 }
 
 describe('a stream of events', () => {
-  it('lets others work between two batches of a long ledger', async () => {
+  it('lets the event loop run between two batches of a long ledger', async () => {
     const { given, frames } = manyFrames();
     const engine: Engine = Object.assign(Object.create(server.ctx.engine), { follow: () => frames });
     const long = await testServer({ wrapApp: () => ({ engine }) });
@@ -99,7 +99,7 @@ describe('a stream of events', () => {
     expect(most * FRAME_CHARACTERS).toBeLessThan(200_000);
   });
 
-  it('reads no further than a batch while its reader does not read', async () => {
+  it('reads at most one batch ahead while its client does not read', async () => {
     const { given, frames } = manyFrames();
     const body = bodyOf(frames);
     await beginToRead(body);
@@ -109,7 +109,7 @@ describe('a stream of events', () => {
     body.destroy();
   });
 
-  it('is ended when nobody has read of it for too long, and its source with it', async () => {
+  it('is ended with its source when its client does not read for too long', async () => {
     const clock = new ManualClock();
     const { given, frames } = manyFrames();
     const body = bodyOf(frames, clock);
@@ -120,7 +120,7 @@ describe('a stream of events', () => {
     await expect.poll(() => given.ended).toBe(true);
   });
 
-  it('of a command is not ended by a reader that rests: it could not go on elsewhere', async () => {
+  it('of a command is not ended when its client pauses, because the client could not continue it', async () => {
     const clock = new ManualClock();
     const body = bodyOf(manyFrames().frames, clock, false);
     await beginToRead(body);
@@ -139,7 +139,7 @@ describe('the streams of one key', () => {
       headers: { accept: 'text/event-stream', 'x-api-key': key, ...init.headers },
     });
 
-  it('are bounded: one more is refused with 429 and does nothing', async () => {
+  it('are limited: one more is refused with 429 and does nothing', async () => {
     const id = await server.create();
     const session = await server.ask('POST', '/v1/sessions', {
       body: { key: 'talk', program: { command: 'cat' } },
@@ -161,7 +161,7 @@ describe('the streams of one key', () => {
     });
     expect(turnRefused.status).toBe(429);
     expect((await server.ask('GET', `/v1/sessions/${sessionId}/turns`)).json().items).toEqual([]);
-    // Neither other keys nor plain reads are touched by it.
+    // The limit does not affect other keys or plain reads.
     expect((await open('/v1/events', other, rest.signal)).status).toBe(200);
     expect((await server.ask('GET', '/v1/events')).statusCode).toBe(200);
     first.abort();
@@ -169,7 +169,7 @@ describe('the streams of one key', () => {
     rest.abort();
   });
 
-  it('that are over leave room, also those that were refused for another reason', async () => {
+  it('no longer count when they have ended or were refused for another reason', async () => {
     const stop = new AbortController();
     for (let i = 0; i < 5; i++) {
       const refused = await open(

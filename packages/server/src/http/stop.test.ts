@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { testServer } from '../../testing/test-server.ts';
 
 describe('a stop', () => {
-  it('lets requests that are under way finish, and takes no more', async () => {
+  it('lets requests in progress finish and accepts no more', async () => {
     let letGo = () => {};
     const frozen = Promise.withResolvers<void>();
     const server = await testServer({
@@ -39,7 +39,7 @@ describe('a stop', () => {
     await server.dispose();
   });
 
-  it('does not wait for ever: a command is killed, and its caller told', async () => {
+  it('does not wait forever: a command is killed and its client gets an error', async () => {
     const server = await testServer({ settings: { stopMs: 100 } });
     const url = await server.listen();
     const id = await server.create();
@@ -56,7 +56,7 @@ describe('a stop', () => {
     await server.dispose();
   });
 
-  it('does not wait for ever: connections on which nothing comes are cut', async () => {
+  it('does not wait forever: connections of hanging requests are closed', async () => {
     const server = await testServer({
       settings: { stopMs: 50 },
       engineSettings: { callMs: 3_000, operationMs: 3_000 },

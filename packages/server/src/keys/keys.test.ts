@@ -29,7 +29,7 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
   const ctx = () => ({ db: fresh.db, clock, randomBytes });
   const ask = (headers: Record<string, string>): Promise<Identity> => identify(fresh.db, clock, headers);
 
-  it('open in each form that clients write them in', async () => {
+  it('are accepted in each form that clients send', async () => {
     const { key, id } = await createKey(ctx(), 'acme', { name: 'a' });
     const identity = { org: 'acme', subject: 'default', keyId: id, service: true, operator: false };
     expect(await ask({ authorization: `Bearer ${key}` })).toEqual(identity);
@@ -46,7 +46,7 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
     expect(JSON.stringify(rows)).not.toContain(key);
   });
 
-  it('that are missing, malformed, unknown, two, revoked or expired are all refused alike', async () => {
+  it('get the same refusal when missing, malformed, unknown, ambiguous, revoked or expired', async () => {
     const good = await createKey(ctx(), 'acme', { name: 'good' });
     const revoked = await createKey(ctx(), 'acme', { name: 'revoked' });
     await revokeKey(ctx(), 'acme', revoked.id);
@@ -74,7 +74,7 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
     expect(messages.size).toBe(1);
   });
 
-  it('without an owner act for anybody, those of a user for that user alone', async () => {
+  it('of a service act for any user, keys of a user only for that user', async () => {
     const service = await createKey(ctx(), 'acme', { name: 's' });
     const user = await createKey(ctx(), 'acme', { name: 'u', subject: 'ada' });
     expect(await ask({ 'x-api-key': service.key, 'torpor-user': 'grace' })).toMatchObject({
@@ -88,14 +88,14 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
     }
   });
 
-  it('of another organisation are not there', async () => {
+  it('of another organisation are not found', async () => {
     const mine = await createKey(ctx(), 'mine', { name: 'mine' });
     const theirs = await createKey(ctx(), 'theirs', { name: 'theirs' });
     expect(await codeOf(revokeKey(ctx(), 'mine', theirs.id))).toBe('not_found');
     expect((await pageOfKeys(ctx(), 'mine', '', 10)).items).toMatchObject([{ id: mine.id, org: 'mine' }]);
   });
 
-  it('of which the last could make others cannot be revoked', async () => {
+  it('cannot be revoked when they are the last service key', async () => {
     const only = await createKey(ctx(), 'solo', { name: 'only' });
     await createKey(ctx(), 'solo', { name: 'of a user', subject: 'ada' });
     expect(await codeOf(revokeKey(ctx(), 'solo', only.id))).toBe('conflict');
@@ -120,7 +120,7 @@ describe('the first key', () => {
   const ensure = (onPurpose?: string) => ensureFirstKey(ctx(), dataDir, onPurpose);
   const opens = (key: string) => codeOf(identify(fresh.db, systemClock, { 'x-api-key': key }));
 
-  it('is made once, kept for its user alone, and shown once', async () => {
+  it('is made once, stored readable only by its user, and shown once', async () => {
     const first = await ensure();
     expect(first.made).toMatch(/^[0-9a-f]{64}$/);
     expect(await readFile(keyFileOf(dataDir), 'utf8')).toBe(`${first.made}\n`);
@@ -129,7 +129,7 @@ describe('the first key', () => {
     expect(await opens(first.made ?? '')).toBe('fine');
   });
 
-  it('that was revoked is not brought back by its file', async () => {
+  it('stays revoked although its file still holds it', async () => {
     const { items } = await pageOfKeys(ctx(), 'default', '', 10);
     const spare = await createKey(ctx(), 'default', { name: 'spare', operator: true });
     await revokeKey(ctx(), 'default', items[0]?.id ?? '', true);
@@ -138,7 +138,7 @@ describe('the first key', () => {
     expect(await opens(spare.key)).toBe('fine');
   });
 
-  it('that was set on purpose counts, and another value takes its place', async () => {
+  it('can be configured, and a new value replaces it', async () => {
     const [one, two] = ['1'.repeat(64), '2'.repeat(64)];
     await ensure(one);
     expect(await opens(one)).toBe('fine');
@@ -149,7 +149,7 @@ describe('the first key', () => {
     expect(await codeOf(ensure('secret'))).toBe('invalid_request');
   });
 
-  it('is not guessed from a file that holds something else', async () => {
+  it('is refused when its file holds no key', async () => {
     await writeFile(keyFileOf(dataDir), 'not a key');
     expect(await codeOf(ensure())).toBe('invalid_request');
   });

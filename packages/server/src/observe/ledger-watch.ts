@@ -5,6 +5,7 @@
  */
 import type { Database, Queryable } from '@torpor/engine';
 import type { EventType } from '@torpor/protocol';
+import { z } from 'zod';
 import type { Log } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -85,28 +86,28 @@ export async function watchLedger(ctx: LedgerWatchContext): Promise<() => Promis
   };
 }
 
-interface KnownData {
-  readonly durationMs?: number;
-  readonly bytes?: number;
-  readonly lost?: readonly string[];
-  readonly source?: { readonly kind: string };
-  readonly kind?: string;
-  readonly phase?: string;
-}
+/** The fields of event data that become metrics. Other fields are only logged. */
+const eventDataSchema = z.looseObject({
+  durationMs: z.number().optional().catch(undefined),
+  bytes: z.number().optional().catch(undefined),
+  lost: z.array(z.string()).optional().catch(undefined),
+  source: z.object({ kind: z.string() }).optional().catch(undefined),
+  kind: z.string().optional().catch(undefined),
+  phase: z.string().optional().catch(undefined),
+});
 
 function recordEvent({ serverId, log, metrics }: LedgerWatchContext, line: LedgerEvent): void {
   if (line.owner !== null && line.owner !== serverId) return;
-  const data = JSON.parse(line.data) as KnownData;
+  const data: unknown = JSON.parse(line.data);
+  const { durationMs, bytes, lost, source, kind, phase } = eventDataSchema.parse(data);
   const { type } = line;
   metrics.events.inc({ type });
-  if (data.durationMs !== undefined)
-    metrics.lifecycleSeconds.observe({ event: type }, data.durationMs / 1_000);
-  if (data.source !== undefined) metrics.starts.inc({ source: data.source.kind });
-  if (data.bytes !== undefined) metrics.checkpointBytes.inc(data.bytes);
-  for (const what of data.lost ?? []) metrics.losses.inc({ what });
-  if (type === 'operation.phase' && data.phase === 'falling back')
-    metrics.fallbacks.inc({ kind: data.kind ?? '' });
-  if (type === 'operation.taken_over') metrics.takeovers.inc({ kind: data.kind ?? '' });
+  if (durationMs !== undefined) metrics.lifecycleSeconds.observe({ event: type }, durationMs / 1_000);
+  if (source !== undefined) metrics.starts.inc({ source: source.kind });
+  if (bytes !== undefined) metrics.checkpointBytes.inc(bytes);
+  for (const what of lost ?? []) metrics.losses.inc({ what });
+  if (type === 'operation.phase' && phase === 'falling back') metrics.fallbacks.inc({ kind: kind ?? '' });
+  if (type === 'operation.taken_over') metrics.takeovers.inc({ kind: kind ?? '' });
   log.info(
     {
       event: type,

@@ -96,12 +96,12 @@ export class Metrics {
       torpor_org_disk_bytes: ['Bytes of sealed checkpoints.', 'diskBytes', 1],
     } as const;
     // One query for all metrics of a scrape, which are collected at the same time.
-    let asked: Promise<OrgTotals[]> | undefined;
+    let query: Promise<OrgTotals[]> | undefined;
     const ask = () => {
-      asked ??= read().finally(() => {
-        asked = undefined;
+      query ??= read().finally(() => {
+        query = undefined;
       });
-      return asked;
+      return query;
     };
     for (const [name, [help, field, unit]] of Object.entries(figures)) {
       new (name.endsWith('_total') ? Counter : Gauge)({

@@ -39,11 +39,11 @@ describe('the log', () => {
     expect(() => JSON.parse(text)).not.toThrow();
   });
 
-  it('hides secrets in its own sentences', () => {
+  it('hides secrets in messages', () => {
     expect(logged((log) => log.info(`made key ${KEY}`))).not.toContain(KEY);
   });
 
-  it('keeps what is no secret', () => {
+  it('keeps other values', () => {
     const text = logged((log) =>
       log.info({ sandboxId: 'sbx_a', env: { PATH: '/bin' }, error: new Error('why') }, 'x'),
     );
@@ -67,7 +67,7 @@ describe('a request', () => {
       .map((line) => JSON.parse(line))
       .find((line) => line.event === 'request' && line.requestId === requestId);
 
-  it('has one line with all its ids (R102)', async () => {
+  it('has one log line with all its ids (R102)', async () => {
     const created = await server.ask('POST', '/v1/sandboxes', { body: {} });
     const { id } = created.json();
     expect(lineOf(created.headers['x-request-id'])).toMatchObject({

@@ -12,7 +12,7 @@ export function awakeRoutes(app: RoutesApp, { engine }: RouteContext): void {
   const orgOf = async (id: SandboxId) => {
     const found = await engine.find(id);
     if (found !== undefined) return found.org;
-    throw new TorporError('not_found', `Sandbox ${id} does not exist.`, { sandboxId: id });
+    throw new TorporError('not_found', `There is no sandbox ${id}.`, { sandboxId: id });
   };
 
   app.get(

@@ -87,7 +87,7 @@ describe('a sandbox whose only checkpoint is missing', () => {
 });
 
 describe('the health of checkpoints', () => {
-  it('is counted in the metrics, by how (R108, R115)', async () => {
+  it('is counted in the metrics, by kind (R108, R115)', async () => {
     const figures = async () => {
       const { body } = await server.ask('GET', '/metrics');
       return [...body.matchAll(/^torpor_checkpoints_unhealthy\{health="(\w+)"\} (\d+)$/gm)].map(
@@ -108,7 +108,7 @@ describe('the health of checkpoints', () => {
 });
 
 describe('a list of sandboxes by name', () => {
-  it('finds those that have ended too, and no others', async () => {
+  it('includes ended sandboxes of that name, and no others', async () => {
     const old = await server.create({ name: 'by-name' });
     await server.ask('DELETE', `/v1/sandboxes/${old}`);
     await server.create({ name: 'other-name' });

@@ -15,7 +15,7 @@ const free = async (freeBytes: number) => {
 };
 
 describe('a disk that fills up', () => {
-  it('is announced by health, metrics, log and an event before anything is refused (R115)', async () => {
+  it('shows in health, metrics, log and an event before anything is refused (R115)', async () => {
     await free(9 * GIB);
     expect((await server.ask('GET', '/health')).json()).toMatchObject({ status: 'ok', disk: 'low' });
     const metrics = (await server.ask('GET', '/metrics')).body;
@@ -36,7 +36,7 @@ describe('a disk that fills up', () => {
     await server.create();
   });
 
-  it('refuses new sandboxes with what is free and what is needed, and answers 200 to probes', async () => {
+  it('refuses new sandboxes with free and needed bytes in the error, and answers 200 to probes', async () => {
     await free(GIB);
     const refused = await server.ask('POST', '/v1/sandboxes', { body: {} });
     expect(refused.statusCode).toBe(507);
@@ -51,7 +51,7 @@ describe('a disk that fills up', () => {
     await server.create();
   });
 
-  it('is shown to operator keys alone (R104)', async () => {
+  it('is shown to operator keys only (R104)', async () => {
     for (const key of [server.keys.other, server.keys.user]) {
       expect((await server.ask('GET', '/v1/admin/disk', { key })).statusCode).toBe(403);
     }

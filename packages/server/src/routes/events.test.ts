@@ -19,7 +19,7 @@ function follow(path: string, headers: Record<string, string> = {}, signal?: Abo
   });
 }
 
-/** The frames up to and with the first event for which `isLast` holds. */
+/** The frames up to and including the first event for which `isLast` holds. */
 async function until(response: Response, isLast: (event: EventView) => boolean): Promise<ReadFrame[]> {
   const frames: ReadFrame[] = [];
   for await (const frame of framesOf(response)) {
@@ -34,7 +34,7 @@ const types = (frames: ReadFrame[]) => frames.map(({ event }) => event);
 const pause = (id: SandboxId) => server.ask('POST', `/v1/sandboxes/${id}/pause`);
 
 describe('events', () => {
-  it('are listed oldest first, in pages, with what they say (R95)', async () => {
+  it('are listed oldest first, in pages, with their data (R95)', async () => {
     const id = await server.create();
     await pause(id);
     const all: EventView[] = [];
@@ -64,7 +64,7 @@ describe('events', () => {
   });
 
   it.each(['cursor=-1', 'cursor=x', 'cursor=1e3', 'limit=0', 'from=1'])(
-    'refuse a query like %s',
+    'refuse the query %s',
     async (query) => {
       const response = await server.ask('GET', `/v1/events?${query}`);
       expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
@@ -73,7 +73,7 @@ describe('events', () => {
 });
 
 describe('the stream of events', () => {
-  it('has everything, then every new event as it is written', async () => {
+  it('has all events, then every new event', async () => {
     const id = await server.create();
     const response = await follow(`/v1/sandboxes/${id}/events`);
     expect(response.headers.get('x-request-id')).toMatch(/^req_/);
@@ -89,7 +89,7 @@ describe('the stream of events', () => {
     expect(frames.at(-1)?.data).toMatchObject({ state: 'killed' });
   });
 
-  it('goes on where the reader stopped, by seq for one sandbox and by position for all', async () => {
+  it('continues where the client stopped, by seq for one sandbox and by position for all', async () => {
     const id = await server.create();
     await pause(id);
     const { items } = (await server.ask('GET', `/v1/sandboxes/${id}/events`)).json();
@@ -106,12 +106,12 @@ describe('the stream of events', () => {
     expect(all).toMatchObject([{ id: String(last.position), data: last }]);
   });
 
-  it('refuses a Last-Event-ID that is none', async () => {
+  it('refuses an invalid Last-Event-ID', async () => {
     const response = await follow('/v1/events', { 'last-event-id': 'yesterday' });
     expect(response.status).toBe(400);
   });
 
-  it('is refused to who claims to have read what is not written yet, with the newest there is', async () => {
+  it('refuses a cursor beyond the newest event, and names the newest', async () => {
     const id = await server.create();
     const { items } = (await server.ask('GET', `/v1/sandboxes/${id}/events`)).json();
     const { seq, position } = items.at(-1) as EventView;
@@ -130,7 +130,7 @@ describe('the stream of events', () => {
           {
             error: {
               code: 'invalid_request',
-              message: expect.stringContaining(`the newest is ${newest}`),
+              message: expect.stringContaining(`The newest is ${newest}`),
               details: { newest },
             },
           },
@@ -141,7 +141,7 @@ describe('the stream of events', () => {
     }
   });
 
-  it('does not count what another organisation has written', async () => {
+  it('does not count events of another organisation', async () => {
     const id = await server.create({}, server.keys.other);
     const own = (await server.ask('GET', `/v1/events?limit=1000`)).json().items.at(-1) as EventView;
     const theirs = (await server.ask('GET', `/v1/sandboxes/${id}/events`, { key: server.keys.other })).json();
@@ -152,7 +152,7 @@ describe('the stream of events', () => {
     ]);
   });
 
-  it('misses no last event, whenever it is begun (R22)', async () => {
+  it('never misses the last event, whenever it begins (R22)', async () => {
     const readers: Promise<ReadFrame[]>[] = [];
     const id = await server.create();
     const killing = server.ask('DELETE', `/v1/sandboxes/${id}`);
@@ -166,7 +166,7 @@ describe('the stream of events', () => {
     for (const frames of await Promise.all(readers)) expect(types(frames).at(-1)).toBe('sandbox.killed');
   });
 
-  it('shows signs of life when nothing happens, and ends when the reader leaves', async () => {
+  it('sends heartbeats when nothing happens, and ends when the client disconnects', async () => {
     const leaving = new AbortController();
     const { items } = (await server.ask('GET', '/v1/events?limit=1000')).json();
     const response = await follow(`/v1/events?cursor=${items.at(-1).position}`, {}, leaving.signal);

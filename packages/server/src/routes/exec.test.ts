@@ -25,7 +25,7 @@ async function reply(body: object): Promise<ExecReply> {
   return response.json();
 }
 
-/** Until a file is there: what a command does is seen by what it leaves. */
+/** Waits until a file exists. A command writes it to show that it runs. */
 async function appears(name: string): Promise<string> {
   const path = join(await server.runtime.homeOf(id), name);
   while (!(await stat(path).catch(() => undefined))) await delay(20);
@@ -42,7 +42,7 @@ async function dies(pid: number): Promise<void> {
 }
 
 describe('exec', () => {
-  it("runs a command by a login shell in the sandbox's home", async () => {
+  it("runs a command with a login shell in the sandbox's home directory", async () => {
     const home = await server.runtime.homeOf(id);
     expect(
       await reply({ command: 'shopt -q login_shell && echo login; pwd; echo oops >&2; exit 3' }),
@@ -57,7 +57,7 @@ describe('exec', () => {
     });
   });
 
-  it('takes a directory, variables and input', async () => {
+  it('accepts a directory, variables and input', async () => {
     await reply({ command: 'mkdir -p deep/er' });
     const { stdout } = await reply({
       command: 'pwd; echo "$GREETING"; cat',
@@ -69,7 +69,7 @@ describe('exec', () => {
     expect(stdout).toBe(`${home}/deep/er\nhi "there" $HOME\none\ntwo`);
   });
 
-  it('feeds input that is larger than a pipe, while the output is read', async () => {
+  it('writes input that is larger than a pipe while the output is read', async () => {
     const { stdout } = await reply({ command: 'tee /dev/null | wc -c', stdin: 'x'.repeat(900_000) });
     expect(stdout.trim()).toBe('900000');
   });
@@ -78,7 +78,7 @@ describe('exec', () => {
     expect(await reply({ command: 'kill -TERM $$' })).toMatchObject({ exitCode: 143, signal: 'SIGTERM' });
   });
 
-  it('keeps the first of a long output, and reads the rest so that the command ends', async () => {
+  it('keeps the beginning of a long output and drops the rest, so that the command ends', async () => {
     const { stdout, stderr, truncated, exitCode } = await reply({
       command: 'head -c 5000000 /dev/zero | tr "\\0" a; head -c 300000 /dev/zero | tr "\\0" b >&2; exit 4',
     });
@@ -90,7 +90,7 @@ describe('exec', () => {
     });
   });
 
-  it('kills a command whose time is over, and tells what it had said', async () => {
+  it('kills a command at its timeout and returns its output so far', async () => {
     const response = await exec({
       command: 'echo $$; echo partly >&2; sleep 1000 & wait',
       timeoutSeconds: 1,
@@ -110,7 +110,7 @@ describe('exec', () => {
     await dies(Number(details?.['stdout']));
   });
 
-  it('wakes a sandbox that sleeps, and says so (R109)', async () => {
+  it('wakes a paused sandbox and says so (R109)', async () => {
     const sleeper = await server.create();
     await server.ask('POST', `/v1/sandboxes/${sleeper}/pause`);
     expect((await exec({ command: 'echo awake' }, {}, sleeper)).json()).toMatchObject({
@@ -121,7 +121,7 @@ describe('exec', () => {
     expect((await exec({ command: 'true' }, {}, sleeper)).json()).toMatchObject({ autoResumed: false });
   });
 
-  it('wakes it once for many who come at once', async () => {
+  it('wakes the sandbox once for many concurrent requests', async () => {
     const sleeper = await server.create();
     await server.ask('POST', `/v1/sandboxes/${sleeper}/pause`);
     const replies = await Promise.all(
@@ -131,7 +131,7 @@ describe('exec', () => {
     expect((await server.ask('GET', `/v1/sandboxes/${sleeper}`)).json()).toMatchObject({ generation: 2 });
   });
 
-  it('leaves a sandbox asleep that does not wake by itself', async () => {
+  it('does not wake a sandbox whose autoResume is off', async () => {
     const sleeper = await server.create({ autoResume: false });
     await server.ask('POST', `/v1/sandboxes/${sleeper}/pause`);
     const response = await exec({ command: 'true' }, {}, sleeper);
@@ -142,7 +142,7 @@ describe('exec', () => {
     expect((await server.ask('GET', `/v1/sandboxes/${sleeper}`)).json().state).toBe('paused');
   });
 
-  it('holds the sandbox awake for as long as the command runs', async () => {
+  it('keeps the sandbox awake while the command runs', async () => {
     const { leases } = server.world.engine;
     const running = exec({ command: 'touch held; while [ -e held ]; do sleep 0.05; done' });
     await appears('held');
@@ -156,11 +156,11 @@ describe('exec', () => {
     ['no command', {}],
     ['an empty command', { command: '' }],
     ['a NUL', { command: 'echo \u0000' }],
-    ['a directory that is not there', { command: 'true', cwd: '/nowhere/at/all' }],
-    ['a name that is no variable', { command: 'true', env: { '1A': 'x' } }],
-    ['no time', { command: 'true', timeoutSeconds: 0 }],
+    ['a missing directory', { command: 'true', cwd: '/nowhere/at/all' }],
+    ['an invalid variable name', { command: 'true', env: { '1A': 'x' } }],
+    ['a timeout of zero', { command: 'true', timeoutSeconds: 0 }],
     ['an unknown field', { command: 'true', tty: true }],
-    ['a command longer than Linux takes', { command: `# ${'é'.repeat(66_000)}` }],
+    ['a command longer than Linux allows', { command: `# ${'é'.repeat(66_000)}` }],
   ])('refuses %s', async (_, body) => {
     const response = await exec(body);
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
@@ -171,7 +171,7 @@ describe('exec', () => {
     expect([response.statusCode, errorIn(response).code]).toEqual([403, 'forbidden']);
   });
 
-  it('on a killed sandbox says that it was killed', async () => {
+  it('answers killed for a killed sandbox', async () => {
     const killed = await server.create();
     await server.ask('DELETE', `/v1/sandboxes/${killed}`);
     const response = await exec({ command: 'true' }, {}, killed);
@@ -192,7 +192,7 @@ describe('exec', () => {
     ]);
   });
 
-  it('that a pause cuts off says so, and does not ask to be sent again (R65)', async () => {
+  it('answers a command that a pause interrupted with a non-retryable error (R65)', async () => {
     const other = await server.create();
     const running = exec({ command: 'touch started; sleep 1000' }, {}, other);
     const path = join(await server.runtime.homeOf(other), 'started');
@@ -205,7 +205,7 @@ describe('exec', () => {
     ]);
   });
 
-  it('waits for a sandbox that went to sleep between the look and the knock, and wakes it', async () => {
+  it('wakes a sandbox that was paused between the check and the connection', async () => {
     const other = await server.create();
     const { runtime } = server;
     const agent = runtime.agent.bind(runtime);
@@ -238,13 +238,13 @@ describe('exec as a stream', () => {
     expect(frames.at(-1)?.event).toBe('end');
   });
 
-  it('never cuts a character in two', async () => {
+  it('never splits a character', async () => {
     const response = await exec({ command: "printf '\\xc3'; sleep 0.1; printf '\\xa4\\xe2\\x82'" }, accept);
     const texts = response.body.match(/"data":"([^"]*)"/g);
     expect(texts?.join('')).toBe('"data":"ä""data":"\ufffd"');
   });
 
-  it('ends with an error when the time is over', async () => {
+  it('ends with an error at the timeout', async () => {
     const response = await exec({ command: 'echo a; sleep 100', timeoutSeconds: 1 }, accept);
     const last = frameOf(response.body.trimEnd().split('\n\n').at(-1) ?? '');
     expect(last).toMatchObject({
@@ -258,7 +258,7 @@ describe('exec as a stream', () => {
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
   });
 
-  it('kills the command when the reader goes away, and lets go of the sandbox', async () => {
+  it('kills the command when the client disconnects, and releases the sandbox', async () => {
     const leaving = new AbortController();
     const response = await fetch(`${url}/v1/sandboxes/${id}/exec`, {
       method: 'POST',
@@ -277,7 +277,7 @@ describe('exec as a stream', () => {
     while (server.world.engine.leases.count(id) > 0) await delay(20);
   });
 
-  it('makes a command wait for a reader that does not read', async () => {
+  it('makes a command wait while the client does not read', async () => {
     const leaving = new AbortController();
     const response = await fetch(`${url}/v1/sandboxes/${id}/exec`, {
       method: 'POST',
@@ -320,7 +320,7 @@ describe('exec in the background', () => {
     while (server.world.engine.leases.count(id) > 0) await delay(20);
   });
 
-  it('is ended by the agent when its time is over', async () => {
+  it('is ended by the agent at its timeout', async () => {
     const { process } = (await exec({ command: 'sleep 1000', timeoutSeconds: 1, background: true })).json();
     await dies(process.pid);
   });

@@ -23,7 +23,7 @@ afterAll(() => server.dispose());
 const at = (path: string, sandbox = id) => `/v1/sandboxes/${sandbox}/files?path=${encodeURIComponent(path)}`;
 
 describe('files', () => {
-  it('go in and out byte for byte, whatever type they say they are', async () => {
+  it('are written and read byte for byte, with any content type', async () => {
     const bytes = randomBytes(200_000);
     for (const type of ['application/octet-stream', 'application/json', 'text/plain', undefined]) {
       const headers: Record<string, string> = type === undefined ? {} : { 'content-type': type };
@@ -52,7 +52,7 @@ describe('files', () => {
     expect([read.statusCode, read.body]).toEqual([200, '']);
   });
 
-  it('of any size stream through without being held', async () => {
+  it('of any size are streamed without buffering', async () => {
     const size = 64 * 1024 * 1024;
     const hash = createHash('sha256');
     const source = Readable.from(
@@ -74,7 +74,7 @@ describe('files', () => {
     expect(put.status).toBe(200);
     const got = createHash('sha256');
     const read = await fetch(url + at('big'), { headers });
-    for await (const chunk of read.body as unknown as AsyncIterable<Uint8Array>) got.update(chunk);
+    for await (const chunk of read.body ?? []) got.update(chunk);
     expect(got.digest('hex')).toBe(hash.digest('hex'));
   });
 
@@ -93,7 +93,7 @@ describe('files', () => {
     });
   });
 
-  it('are removed, and directories with all that is in them', async () => {
+  it('are removed, and directories with their contents', async () => {
     await mkdir(join(home, 'gone/deep'), { recursive: true });
     const headers = { 'idempotency-key': 'remove-1' };
     expect((await server.ask('DELETE', at('gone'), { headers })).statusCode).toBe(204);
@@ -101,7 +101,7 @@ describe('files', () => {
     expect(await readdir(home)).not.toContain('gone');
   });
 
-  it('that are not there, or may not be reached, are typed errors', async () => {
+  it('that do not exist or are not accessible are typed errors', async () => {
     await symlink('/etc', join(home, 'way-out'));
     const asked = async (method: 'GET' | 'PUT' | 'DELETE', path: string) => {
       const response = await server.ask(method, at(path));
@@ -119,7 +119,7 @@ describe('files', () => {
     expect(await asked('GET', '')).toEqual([400, 'invalid_request']);
   });
 
-  it('wake a sandbox that sleeps', async () => {
+  it('wake a paused sandbox', async () => {
     const sleeper = await server.create();
     await server.ask('PUT', at('kept', sleeper), { body: 'x' });
     await server.ask('POST', `/v1/sandboxes/${sleeper}/pause`);
@@ -127,7 +127,7 @@ describe('files', () => {
     expect((await server.ask('GET', `/v1/sandboxes/${sleeper}`)).json().state).toBe('running');
   });
 
-  it('whose upload breaks off leave the old file as it was', async () => {
+  it('do not change when an upload is interrupted', async () => {
     await server.ask('PUT', at('whole'), { body: 'before' });
     const put = request(url + at('whole'), { method: 'PUT', headers: { 'x-api-key': server.keys.default } });
     put.on('error', () => {});
@@ -138,7 +138,7 @@ describe('files', () => {
     expect(await readFile(join(home, 'whole'), 'utf8')).toBe('before');
   });
 
-  it('whose upload stands still are given up', async () => {
+  it('time out when an upload stalls', async () => {
     const answer = await new Promise<number | undefined>((resolve) => {
       const put = request(url + at('stalled'), {
         method: 'PUT',

@@ -17,7 +17,7 @@ function fsck(key = server.keys.default): Promise<Response> {
 }
 
 describe('fsck', () => {
-  it('finds nothing where all is well', async () => {
+  it('finds nothing in a healthy server', async () => {
     await server.create();
     expect(await (await fsck()).json()).toMatchObject({
       round: { takenUp: 0, repaired: 0, unknown: 0, failed: 0 },
@@ -39,18 +39,18 @@ describe('fsck', () => {
       ],
     });
     expect((report as { round: { repaired: number } }).round.repaired).toBeGreaterThan(0);
-    // Its counts are those of all organisations.
+    // The counts cover all organisations.
     expect((await fsck(server.keys.other)).status).toBe(403);
   });
 
-  it('says what is lost', async () => {
+  it('reports lost sandboxes', async () => {
     const id = await server.create();
     server.runtime.vanish(id, true);
     const { findings } = (await (await fsck()).json()) as { findings: { sandboxId: string; what: string }[] };
     expect(findings.find((one) => one.sandboxId === id)?.what).toMatch(/lost|recovered/);
   });
 
-  it('looks at the checkpoints itself, and says which are missing, damaged or back again (R85, R108)', async () => {
+  it('inspects the checkpoints and reports which are missing, damaged or restored (R85, R108)', async () => {
     type Found = { checkpointId: string | null; what: string; sandboxId: string; detail: string };
     const found = async () => ((await (await fsck()).json()) as { findings: Found[] }).findings;
     const paused = async () => {
@@ -71,7 +71,7 @@ describe('fsck', () => {
     expect((await fsck(server.keys.other)).status).toBe(403);
   });
 
-  it('is not for the key of a user', async () => {
+  it('refuses the key of a user', async () => {
     expect((await fsck(server.keys.user)).status).toBe(403);
   });
 });

@@ -1,4 +1,4 @@
-/** `POST /v1/admin/fsck`: one round of the reconciler, a look at every checkpoint, and a report. */
+/** `POST /v1/admin/fsck`: runs the reconciler once, inspects every checkpoint, and reports. */
 import { type Engine, inPages } from '@torpor/engine';
 import {
   type Finding,
@@ -60,10 +60,10 @@ async function runFsck(ctx: RouteContext, org: string, signal: AbortSignal): Pro
     cursor = page.nextCursor;
   }
   for await (const finding of unhealthy(engine, org, signal)) findings.push(finding);
-  const own = did.filter((deed) => deed.org === org || deed.org === null);
-  const told = own.map(({ sandboxId, what }) => ({ sandboxId, what }));
+  const own = did.filter((action) => action.org === org || action.org === null);
+  const actions = own.map(({ sandboxId, what }) => ({ sandboxId, what }));
   const durationMs = Math.round(clock.monotonic() - began);
-  return { round, did: told, sandboxes, checkpoints, findings, durationMs };
+  return { round, did: actions, sandboxes, checkpoints, findings, durationMs };
 }
 
 async function findingFor(engine: Engine, org: string, sandbox: SandboxView): Promise<Finding | undefined> {

@@ -48,7 +48,7 @@ describe('a job', () => {
     expect(await typesOf(sandboxId)).toEqual(['job.created', 'job.completed']);
   });
 
-  it('is suspended while its sandbox sleeps, in the list and by its id (R98)', async () => {
+  it('is suspended while its sandbox is paused, in the list and by its id (R98)', async () => {
     const sandboxId = await server.create();
     const id = await start(sandboxId, 'sleep 1000');
     await verb(sandboxId, 'pause');
@@ -80,7 +80,7 @@ describe('a job', () => {
     expect(await get(other)).toMatchObject({ state: 'lost', lost: { reason: 'sandbox_killed' } });
   });
 
-  it('that ended while no server watched is found by the next one (R108)', async () => {
+  it('is completed by the next server when it ended while no server ran (R108)', async () => {
     let engineParts: EngineParts | undefined;
     const unwatched = await testServer({
       engineSettings: { jobWatchDelayMs: 3_600_000 },
@@ -116,7 +116,7 @@ describe('a job', () => {
     expect(await get(id)).toMatchObject({ state: 'running' });
   });
 
-  it('has its output under its id', async () => {
+  it('has its output at its id', async () => {
     const sandboxId = await server.create();
     const id = await start(sandboxId, 'echo said; sleep 1000');
     const path = `/v1/sandboxes/${sandboxId}/processes/${id}/output`;
@@ -125,7 +125,7 @@ describe('a job', () => {
 });
 
 describe('ending a job', () => {
-  it('sends SIGTERM, and says the same when it is asked again (R98)', async () => {
+  it('sends SIGTERM, and gives the same answer when repeated (R98)', async () => {
     const sandboxId = await server.create();
     const id = await start(sandboxId, 'sleep 1000');
     const ended = await end(id);
@@ -137,7 +137,7 @@ describe('ending a job', () => {
     expect(await typesOf(sandboxId)).toEqual(['job.created', 'job.completed']);
   });
 
-  it('sends SIGKILL to a process that does not end within the grace (R98)', async () => {
+  it('sends SIGKILL to a process that does not end within the grace period (R98)', async () => {
     const sandboxId = await server.create();
     const id = await start(sandboxId, 'trap "" TERM; echo deaf; while :; do sleep 0.05; done');
     const path = `/v1/sandboxes/${sandboxId}/processes/${id}/output`;
@@ -151,7 +151,7 @@ describe('ending a job', () => {
     expect(errorIn(await end(now, '?graceSeconds=61')).code).toBe('invalid_request');
   });
 
-  it('wakes a sandbox that sleeps, but not one that must not wake by itself (R98)', async () => {
+  it('wakes a paused sandbox, unless its autoResume is off (R98)', async () => {
     const sleeper = await server.create({ autoResume: false });
     const kept = await start(sleeper, 'sleep 1000');
     await verb(sleeper, 'pause');
@@ -164,7 +164,7 @@ describe('ending a job', () => {
     const light = await server.create();
     const id = await start(light, 'sleep 1000');
     await verb(light, 'pause');
-    // The agents of this server do not really survive a pause, so that the process is not found any more.
+    // The agents of this test server do not survive a pause, so the process is not found.
     expect((await end(id)).json()).toMatchObject({ state: 'lost', lost: { reason: 'not_found' } });
     expect((await server.ask('GET', `/v1/sandboxes/${light}`)).json().state).toBe('running');
   });
@@ -178,7 +178,7 @@ describe('ending a job', () => {
 });
 
 describe('ids that start with job_', () => {
-  it('name builds and tracked jobs, and each face says which (R110)', async () => {
+  it('name builds and tracked jobs, and each API says which (R110)', async () => {
     const body = { project_id: 'site', goal: 'a site' };
     const { job_id: build } = (await server.ask('POST', '/api/generation/start', { body })).json();
     expect(await get(build)).toMatchObject({

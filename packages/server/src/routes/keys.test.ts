@@ -8,7 +8,7 @@ beforeAll(async () => {
 afterAll(() => server.dispose());
 
 describe('keys', () => {
-  it('are made, listed without themselves, used and revoked', async () => {
+  it('are created, listed without the secret, used and revoked', async () => {
     const made = await server.ask('POST', '/v1/keys', {
       body: { name: 'ci', subject: 'robot', expiresInSeconds: 60 },
     });
@@ -23,7 +23,7 @@ describe('keys', () => {
     expect((await server.ask('GET', '/v1/sandboxes', { key })).statusCode).toBe(401);
   });
 
-  it('are managed by service keys alone', async () => {
+  it('are managed only by service keys', async () => {
     const key = server.keys.user;
     const asked = [
       await server.ask('GET', '/v1/keys', { key }),
@@ -35,7 +35,7 @@ describe('keys', () => {
     );
   });
 
-  it('are shown once: the same request again is told so, and makes no second key', async () => {
+  it('are shown once: a repeated request gets an error and makes no second key', async () => {
     const headers = { 'idempotency-key': 'key-1' };
     const body = { name: 'once' };
     const twins = await Promise.all([1, 2].map(() => server.ask('POST', '/v1/keys', { body, headers })));

@@ -17,7 +17,7 @@ const keyOf = async (org: string): Promise<{ id: string; key: string }> => {
 };
 
 describe('organisations', () => {
-  it('are made, listed and looked at by an operator key (R104)', async () => {
+  it('are created, listed and read with an operator key (R104)', async () => {
     const made = await make('acme', { quotas: { sandboxes: 5 } });
     expect(made.statusCode).toBe(201);
     expect(made.json()).toMatchObject({
@@ -40,7 +40,7 @@ describe('organisations', () => {
     },
   );
 
-  it('have names that are taken once', async () => {
+  it('have unique names', async () => {
     expect((await make('twice')).statusCode).toBe(201);
     expect(outcome(await make('twice'))).toEqual([409, 'conflict']);
   });
@@ -53,7 +53,7 @@ describe('organisations', () => {
     expect([first.statusCode, again.json()]).toEqual([201, first.json()]);
   });
 
-  it('are managed by operator keys alone; any other key sees its own (R104)', async () => {
+  it('are managed only with operator keys; any other key sees its own (R104)', async () => {
     for (const key of [server.keys.other, server.keys.user]) {
       const asked = [
         await server.ask('POST', '/v1/orgs', { key, body: { name: 'sly' } }),
@@ -69,7 +69,7 @@ describe('organisations', () => {
     expect((await server.ask('GET', '/v1/orgs/other', { key })).json()).toMatchObject({ id: 'other' });
   });
 
-  it('are deleted when nothing is left of them, and their names are not given away again (R104)', async () => {
+  it('are deleted when they are empty, and their names cannot be used again (R104)', async () => {
     await make('brief');
     const { id, key } = await keyOf('brief');
     const sandbox = await server.create({}, key);
@@ -90,7 +90,7 @@ describe('organisations', () => {
 });
 
 describe('keys of another organisation', () => {
-  it('are made, listed and revoked by an operator key (R104)', async () => {
+  it('are created, listed and revoked with an operator key (R104)', async () => {
     await make('guest');
     const { id, key } = await keyOf('guest');
     const sandbox = await server.create({}, key);
@@ -104,7 +104,7 @@ describe('keys of another organisation', () => {
     expect((await server.ask('GET', '/v1/sandboxes', { key })).statusCode).toBe(401);
   });
 
-  it('do not become operator keys, and nobody makes himself one (R104)', async () => {
+  it('cannot become operator keys, and no other key can create one (R104)', async () => {
     const body = { name: 'x', operator: true };
     expect(outcome(await server.ask('POST', '/v1/keys?orgId=other', { body }))).toEqual([
       400,
@@ -124,7 +124,7 @@ describe('keys of another organisation', () => {
     expect((await server.ask('GET', '/v1/orgs/other', { key: operator.key })).statusCode).toBe(200);
   });
 
-  it('that are operator keys are revoked by operator keys alone, and never all of them (R104)', async () => {
+  it('that are operator keys can be revoked only by operator keys, and never the last one (R104)', async () => {
     const { items } = (await server.ask('GET', '/v1/keys')).json();
     const operators = items.filter(({ operator }: { operator: boolean }) => operator);
     const own = operators.find(({ name }: { name: string }) => name === 'service');

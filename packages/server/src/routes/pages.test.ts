@@ -22,7 +22,7 @@ beforeAll(async () => {
   await open('other');
   const { session } = (await open('talk')).json<{ session: { id: string } }>();
   names['{session}'] = session.id;
-  // As a stream the answer ends with the turn, so that nothing is added to the lists any more.
+  // The stream ends with the turn, so that nothing is added to the lists afterwards.
   for (const input of ['one', 'two']) {
     const headers = { accept: 'text/event-stream' };
     await server.ask('POST', `/v1/sessions/${session.id}/turns`, { body: { input }, headers });
@@ -40,7 +40,7 @@ describe('a list in pages', () => {
     '/v1/keys',
     '/v1/sessions',
     '/v1/sessions/{session}/turns',
-  ])('%s has a next page only when there is more to show', async (path) => {
+  ])('%s has a next page only when there are more items', async (path) => {
     const url = path.replace(/\{\w+\}/, (name) => names[name] ?? name);
     const page = async (limit: number) => (await server.ask('GET', `${url}?limit=${limit}`)).json<Page>();
     const count = (await page(100)).items.length;

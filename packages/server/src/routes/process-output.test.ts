@@ -35,7 +35,7 @@ const text = (frames: readonly ReadFrame[], channel: string) =>
   frames.flatMap(({ event, data }) => (event === channel ? [(data as { data: string }).data] : [])).join('');
 
 describe('the output of a process', () => {
-  it('is what it has said so far, and no more', async () => {
+  it('has the output so far and ends', async () => {
     const process = await background('echo one; echo two >&2; sleep 4720');
     let frames: ReadFrame[] = [];
     await expect
@@ -49,20 +49,20 @@ describe('the output of a process', () => {
     expect(frames.some(({ event }) => event === 'end')).toBe(false);
   });
 
-  it('goes on until it ends, for whoever follows', async () => {
+  it('continues until the process ends when the client follows', async () => {
     const process = await background('echo begun; sleep 0.3; echo late; exit 4');
     const frames = await read(await ask(`processes/${process.pid}/output?follow=true`));
     expect(text(frames, 'stdout')).toBe('begun\nlate\n');
     expect(frames.at(-1)).toMatchObject({ event: 'end', data: { exitCode: 4, signal: null } });
   });
 
-  it('is not there for a process that is not there, nor for another organisation (R104)', async () => {
+  it('is 404 for an unknown process and for another organisation (R104)', async () => {
     expect((await ask('processes/nobody/output')).status).toBe(404);
     const process = await background('sleep 4721');
     expect((await ask(`processes/${process.id}/output`, server.keys.other)).status).toBe(404);
   });
 
-  it('does not wake a sandbox that sleeps', async () => {
+  it('does not wake a paused sandbox', async () => {
     const asleep = await server.create();
     await server.ask('POST', `/v1/sandboxes/${asleep}/pause`);
     const headers = { authorization: `Bearer ${server.keys.default}` };
@@ -73,7 +73,7 @@ describe('the output of a process', () => {
 });
 
 describe('the ports of a sandbox', () => {
-  it('are those it declares and those it listens on', async () => {
+  it('are the declared and the open ones', async () => {
     const free = await freePort();
     await background(`node -e "require('net').createServer().listen(${free}, '127.0.0.1')"`);
     await expect
@@ -83,7 +83,7 @@ describe('the ports of a sandbox', () => {
       .toMatchObject([{ port: free, listening: true, service: null }]);
   });
 
-  it('are only the declared ones while it sleeps', async () => {
+  it('are only the declared ones while it is paused', async () => {
     const asleep = await server.create({ services: [{ name: 'app', command: 'true', port: 3000 }] });
     await server.ask('POST', `/v1/sandboxes/${asleep}/pause`);
     const headers = { authorization: `Bearer ${server.keys.default}` };

@@ -93,16 +93,16 @@ async function* outputOf(agent: AgentClient, name: string, signal: AbortSignal):
     : { case: 'tag' as const, value: name };
   const text = new OutputDecoder();
   for await (const { event } of agent.process.connect({ process: { selector } }, { signal })) {
-    const happened = event?.event;
-    if (happened?.case === 'start') yield { event: 'start', data: { pid: happened.value.pid } };
-    if (happened?.case === 'data') {
-      const { output } = happened.value;
+    const agentEvent = event?.event;
+    if (agentEvent?.case === 'start') yield { event: 'start', data: { pid: agentEvent.value.pid } };
+    if (agentEvent?.case === 'data') {
+      const { output } = agentEvent.value;
       // A terminal has one channel.
       const channel = output.case === 'stderr' ? 'stderr' : 'stdout';
       if (output.value !== undefined)
         yield { event: channel, data: { data: text.decode(channel, output.value) } };
     }
-    if (happened?.case === 'end') yield { event: 'end', data: endOf(happened.value) };
+    if (agentEvent?.case === 'end') yield { event: 'end', data: endOf(agentEvent.value) };
   }
 }
 
@@ -130,15 +130,15 @@ async function* frames(
 }
 
 async function unlessSilent<T>(next: Promise<T>, clock: Clock): Promise<T | undefined> {
-  const heard = new AbortController();
-  const silence = clock.sleep(SILENCE_MS, heard.signal).then(
+  const received = new AbortController();
+  const silence = clock.sleep(SILENCE_MS, received.signal).then(
     () => undefined,
     () => undefined,
   );
   try {
     return await Promise.race([next, silence]);
   } finally {
-    heard.abort();
+    received.abort();
     next.catch(() => {});
   }
 }

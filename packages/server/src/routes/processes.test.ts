@@ -16,12 +16,12 @@ const verb = (id: SandboxId, name: string, body = {}) =>
 
 describe('processes', () => {
   beforeAll(async () => {
-    // Says that it keeps memory, but its agents and their processes end with each pause.
-    // Nothing is learnt of jobs but by looking.
+    // The runtime claims to keep memory, but its agents and their processes end with each pause.
+    // The engine learns of ended jobs only when it compares them.
     server = await testServer({ engineSettings: { jobWatchDelayMs: 3_600_000 } });
   });
 
-  it('are running, and what is under way is listed with them', async () => {
+  it('are running, and commands in progress are listed with them', async () => {
     const id = await server.create();
     const { id: name, pid } = await start(id, 'sleep 1000');
     const command = 'until [ -e enough ]; do sleep 0.05; done';
@@ -36,7 +36,7 @@ describe('processes', () => {
     await waiting;
   });
 
-  it('that ended say how', async () => {
+  it('that ended have a reason', async () => {
     const id = await server.create();
     const { pid } = await start(id, 'exit 3');
     let [view] = await processes(id);
@@ -48,7 +48,7 @@ describe('processes', () => {
     expect(await processes(id)).toEqual([view]);
   });
 
-  it('are suspended while the sandbox sleeps, and looking does not wake it (R98)', async () => {
+  it('are suspended while the sandbox is paused, and listing them does not wake it (R98)', async () => {
     const id = await server.create({ services: [{ name: 'web', command: 'serve' }] });
     await start(id, 'sleep 1000');
     await verb(id, 'pause');
@@ -74,7 +74,7 @@ describe('processes', () => {
     expect(await processes(id)).toEqual([lost]);
   });
 
-  it('that should run and do not are lost with a reason', async () => {
+  it('that should run but do not are lost with a reason', async () => {
     const id = await server.create({ services: [{ name: 'web', command: 'serve', port: 3000 }] });
     expect(await processes(id)).toMatchObject([
       {
@@ -86,7 +86,7 @@ describe('processes', () => {
     ]);
   });
 
-  it('of a sandbox that was killed are lost (R98)', async () => {
+  it('of a killed sandbox are lost (R98)', async () => {
     const id = await server.create({ services: [{ name: 'web', command: 'serve' }] });
     await start(id, 'sleep 1000');
     await server.ask('DELETE', `/v1/sandboxes/${id}`);
@@ -96,7 +96,7 @@ describe('processes', () => {
     ]);
   });
 
-  it('cannot be told when the agent does not answer', async () => {
+  it('are an error when the agent does not answer', async () => {
     const id = await server.create();
     await start(id, 'sleep 1000');
     await server.runtime.killAgent({ sandboxId: id, generation: 1 });

@@ -38,7 +38,7 @@ describe('the retention of a sandbox', () => {
     expect(await get(id)).toMatchObject({ deletePausedAfterSeconds: 5 });
   });
 
-  it('comes from the organisation unless the sandbox says otherwise, and forks take it over', async () => {
+  it('comes from the organisation unless the sandbox sets its own, and forks inherit it', async () => {
     const plain = await server.create();
     const own = await server.create({ deletePausedAfterSeconds: 7 * DAY });
     expect((await setOrg(90 * DAY)).json()).toMatchObject({ deletePausedAfterSeconds: 90 * DAY });
@@ -55,7 +55,7 @@ describe('the retention of a sandbox', () => {
     expect((await get(plain)).deletePausedAfterSeconds).toBeNull();
   });
 
-  it('of an organisation is set by operator keys alone (R104)', async () => {
+  it('of an organisation is set only with operator keys (R104)', async () => {
     const answer = await server.ask('PATCH', '/v1/orgs/other', {
       key: server.keys.other,
       body: { deletePausedAfterSeconds: 1 },

@@ -40,7 +40,7 @@ describe('the health of a sandbox', () => {
     expect(await stateOf(id)).toBe('paused');
   });
 
-  it('says that its agent is silent, and why, when it cannot be found within its time', async () => {
+  it('says that its agent is silent, and why, when it cannot be reached in time', async () => {
     const hanging = await testServer({
       engineSettings: { observeMs: 50 },
       wrap: (_, runtime) => {
@@ -65,13 +65,13 @@ describe('the health of a sandbox', () => {
     expect(answer.json()).toMatchObject({ agent: 'silent', agentError: { code: 'unreachable' } });
   });
 
-  it('is told of one that was killed too', async () => {
+  it('is also available for a killed sandbox', async () => {
     const id = await server.create();
     await server.ask('DELETE', `/v1/sandboxes/${id}`);
     expect((await health(id)).json()).toMatchObject({ state: 'killed', agent: 'not_running' });
   });
 
-  it('is not found for an id that nobody has, or that another organisation has', async () => {
+  it('is 404 for an unknown id and for another organisation', async () => {
     const unknown = await health('sbx_00000000000000000000');
     expect([unknown.statusCode, errorIn(unknown).code]).toEqual([404, 'not_found']);
     const id = await server.create();
@@ -81,7 +81,7 @@ describe('the health of a sandbox', () => {
 });
 
 describe('the drives of a sandbox', () => {
-  it('are its root, with its size and what is used of it (R54)', async () => {
+  it('are its root, with size and usage (R54)', async () => {
     const id = await server.create();
     const { items, nextCursor } = (await drives(id)).json();
     expect(nextCursor).toBeNull();
@@ -91,7 +91,7 @@ describe('the drives of a sandbox', () => {
     expect(usedBytes + freeBytes).toBe(totalBytes);
   });
 
-  it('are an error that says the state when it does not run, and it sleeps on', async () => {
+  it('are an error with the state when it is paused, and do not wake it', async () => {
     const id = await server.create();
     await server.ask('POST', `/v1/sandboxes/${id}/pause`);
     const answer = await drives(id);

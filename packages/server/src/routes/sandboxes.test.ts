@@ -48,7 +48,7 @@ describe('a sandbox', () => {
     expect([late.statusCode, errorIn(late).code]).toEqual([410, 'killed']);
   });
 
-  it('takes a network policy while it runs, and refuses one that nobody understands', async () => {
+  it('accepts a network policy while it runs, and refuses an invalid one', async () => {
     const id = await server.create();
     const path = `/v1/sandboxes/${id}/network`;
     const network = { mode: 'none', allow: ['*.example.com'] };
@@ -61,7 +61,7 @@ describe('a sandbox', () => {
     expect((await server.ask('GET', `/v1/sandboxes/${id}`)).json().network).toEqual(network);
   });
 
-  it('takes a lifetime, and one without an end', async () => {
+  it('accepts a timeout, and none', async () => {
     const id = await server.create();
     const set = await server.ask('POST', `/v1/sandboxes/${id}/timeout`, { body: { timeoutSeconds: 600 } });
     expect(set.json()).toMatchObject({ timeoutSeconds: 600, endsAt: expect.any(Number) });
@@ -81,7 +81,7 @@ describe('a sandbox', () => {
     ]);
   });
 
-  it('is rolled back to a checkpoint by name of its id', async () => {
+  it('is rolled back to a checkpoint by id', async () => {
     const id = await server.create();
     const sealed = await server.ask('POST', `/v1/sandboxes/${id}/checkpoints`, { body: { name: 'before' } });
     expect(sealed.statusCode).toBe(201);
@@ -90,7 +90,7 @@ describe('a sandbox', () => {
     expect(back.json()).toMatchObject({ sandbox: { state: 'running' }, source: { checkpointId } });
   });
 
-  it('that nobody knows is not found, whatever its id looks like', async () => {
+  it('is 404 for every unknown or malformed id', async () => {
     for (const id of ['sbx_aaaaaaaaaaaaaaaaaaaa', 'nonsense', 'SBX_AAAAAAAAAAAAAAAAAAAA', 'x'.repeat(150)]) {
       const response = await server.ask('GET', `/v1/sandboxes/${id}`);
       expect([response.statusCode, errorIn(response).code]).toEqual([404, 'not_found']);
@@ -105,7 +105,7 @@ describe('a sandbox', () => {
     { cpus: Number.MAX_VALUE },
     { cpus: 1e-300 },
     { cpus: 0 },
-  ])('with resources that no machine has is refused, and nothing is left of it: %j', async (resources) => {
+  ])('is refused with impossible resources and leaves nothing behind: %j', async (resources) => {
     const body = { name: 'too-much', resources };
     const response = await server.ask('POST', '/v1/sandboxes', { body });
     const [field] = Object.keys(resources);
@@ -115,7 +115,7 @@ describe('a sandbox', () => {
     expect(items.filter(({ name }: { name: string }) => name === 'too-much')).toEqual([]);
   });
 
-  it('with a policy that its runtime cannot keep is refused, and nothing is left of it', async () => {
+  it('is refused with a policy that its runtime does not support, and leaves nothing behind', async () => {
     const before = (await server.ask('GET', '/v1/sandboxes?limit=1000')).json().items.length;
     const refused = await server.ask('POST', '/v1/sandboxes', { body: { runtime: 'gvisor' } });
     expect([refused.statusCode, errorIn(refused).code]).toEqual([422, 'capability_unsupported']);
@@ -124,7 +124,7 @@ describe('a sandbox', () => {
 });
 
 describe('the list of sandboxes', () => {
-  it('goes through pages, and filters by state and metadata', async () => {
+  it('has pages, and filters by state and metadata', async () => {
     const metadata = { batch: 'pages', 'with.dot': 'x y' };
     const ids = await Promise.all([1, 2, 3].map(() => server.create({ metadata })));
     await server.ask('POST', `/v1/sandboxes/${ids[0]}/pause`);
@@ -156,7 +156,7 @@ describe('the list of sandboxes', () => {
     'metdata.a=b',
     'metadata.=b',
     'sort=id',
-  ])('refuses a query it does not know: %s', async (query) => {
+  ])('refuses an unknown query: %s', async (query) => {
     const response = await server.ask('GET', `/v1/sandboxes?${query}`);
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
   });
@@ -174,7 +174,7 @@ describe('a cursor', () => {
     '/v1/events?cursor=zzz',
     '/v1/runtimes?cursor=zzz',
     '/v1/templates?cursor=zzz',
-  ])('that no page gave is refused by its name: %s', async (url) => {
+  ])('is refused by name when no page returned it: %s', async (url) => {
     const response = await server.ask('GET', url);
     expect([response.statusCode, errorIn(response)]).toMatchObject([
       400,
@@ -182,7 +182,7 @@ describe('a cursor', () => {
     ]);
   });
 
-  it('of another sandbox leads nowhere in the list of checkpoints', async () => {
+  it('of another sandbox is refused in the list of checkpoints', async () => {
     const [one, other] = [await server.create(), await server.create()];
     const { checkpoint } = (await server.ask('POST', `/v1/sandboxes/${other}/pause`)).json();
     for (const cursor of ['zzz', `ckpt_${unknown}`, checkpoint.id]) {
@@ -198,7 +198,7 @@ describe('a cursor', () => {
 describe('an Idempotency-Key', () => {
   const headers = { 'idempotency-key': 'create-1' };
 
-  it('makes one sandbox of the same request twice, and refuses another body', async () => {
+  it('makes one sandbox for a repeated request, and refuses another body', async () => {
     const first = await server.ask('POST', '/v1/sandboxes', { body: { metadata: { a: '1' } }, headers });
     const second = await server.ask('POST', '/v1/sandboxes', { body: { metadata: { a: '1' } }, headers });
     expect(second.json().id).toBe(first.json().id);
@@ -212,7 +212,7 @@ describe('an Idempotency-Key', () => {
     expect(elsewhere.statusCode).toBe(201);
   });
 
-  it('counts for requests that are not operations, too', async () => {
+  it('works for requests that are not operations too', async () => {
     const id = await server.create();
     const url = `/v1/sandboxes/${id}/timeout`;
     const key = { 'idempotency-key': 'timeout-1' };
@@ -224,7 +224,7 @@ describe('an Idempotency-Key', () => {
     expect((await server.ask('GET', `/v1/sandboxes/${id}`)).json().timeoutSeconds).toBe(100);
   });
 
-  it.each(['', ' ', 'a b', 'é', 'x'.repeat(256)])('must be one: %j', async (key) => {
+  it.each(['', ' ', 'a b', 'é', 'x'.repeat(256)])('is refused when it is invalid: %j', async (key) => {
     const response = await server.ask('POST', '/v1/sandboxes', {
       body: {},
       headers: { 'idempotency-key': key },
@@ -245,7 +245,7 @@ describe('operations', () => {
 });
 
 describe('the catalogue', () => {
-  it('has the runtimes with what they can do, and the templates', async () => {
+  it('has the runtimes with their capabilities, and the templates', async () => {
     expect((await server.ask('GET', '/v1/runtimes')).json().items).toMatchObject([
       { name: 'memory', default: true, capabilities: { pause: 'memory' } },
     ]);

@@ -24,7 +24,7 @@ describe('/v1/sessions', () => {
     expect(reply.statusCode, reply.body).toBe(200);
     return reply.json<{ session: SessionView; sandbox: { id: string; state: string } | null }>();
   };
-  /** Waits by following the stream to its end. */
+  /** Follows the stream to its end and returns the turn. */
   const say = async (id: SessionId, input: string, headers: Record<string, string> = {}) => {
     const sent = await server.ask('POST', `/v1/sessions/${id}/turns`, {
       body: { input },
@@ -37,7 +37,7 @@ describe('/v1/sessions', () => {
     return { frames, turn: turn.json<TurnReply>() };
   };
 
-  it('runs a command for each turn, streams what it says and stores it', async () => {
+  it('runs a command for each turn, and streams and stores its output', async () => {
     const { session, sandbox } = await open('commands', {
       command: 'cat; echo "in $TORPOR_SESSION" >&2; exit 3',
     });
@@ -52,7 +52,7 @@ describe('/v1/sessions', () => {
     expect(page.json()).toMatchObject({ items: [{ seq: 1, input: 'hello' }], nextCursor: null });
   });
 
-  it('takes a turn under one key once', async () => {
+  it('stores a turn once per idempotency key', async () => {
     const { session } = await open('once', { command: 'cat >> log; cat log' }, { spawn: false });
     expect(session.sandboxId).toBeNull();
     const key = { 'idempotency-key': 'k1' };
@@ -67,7 +67,7 @@ describe('/v1/sessions', () => {
     expect(errorIn(other).code).toBe('idempotency_mismatch');
   });
 
-  it('goes on after the sandbox slept, and after it died', async () => {
+  it('continues after the sandbox was paused, and after it died', async () => {
     const { session, sandbox } = await open('sleeps', { command: 'cat >> log; cat log' });
     await say(session.id, 'a');
     await server.ask('POST', `/v1/sandboxes/${sandbox?.id}/pause`, { body: {} });
@@ -82,7 +82,7 @@ describe('/v1/sessions', () => {
     });
   });
 
-  it('serves every wake with its source and what was lost since when (R73, R105)', async () => {
+  it('lists every wake with its source, what was lost and since when (R73, R105)', async () => {
     const { session, sandbox } = await open('timeline', { command: 'cat >> log; cat log' });
     await say(session.id, 'a');
     const paused = await server.ask('POST', `/v1/sandboxes/${sandbox?.id}/pause`, { body: {} });
@@ -115,7 +115,7 @@ describe('/v1/sessions', () => {
     expect(errorIn(bad).code).toBe('invalid_request');
   });
 
-  it('takes a corrected spec under the same key and the same Idempotency-Key (R75)', async () => {
+  it('accepts a corrected spec under the same key and the same Idempotency-Key (R75)', async () => {
     const ask = (template: string) =>
       server.ask('POST', '/v1/sessions', {
         body: { key: 'corrected', program: { command: 'cat' }, sandbox: { template } },
@@ -131,7 +131,7 @@ describe('/v1/sessions', () => {
     expect(made.json()).toMatchObject({ session: { sandbox: { template: 'base' }, error: null } });
   });
 
-  it('refuses to move where there is no runtime, or to a sandbox and a runtime at once', async () => {
+  it('refuses to move to an unknown runtime, or to a sandbox and a runtime at once', async () => {
     const { session } = await open('moves', { command: 'cat' });
     const rebind = (body: object) => server.ask('POST', `/v1/sessions/${session.id}/rebind`, { body });
     const nowhere = errorIn(await rebind({ runtime: 'nowhere' }));
@@ -145,7 +145,7 @@ describe('/v1/sessions', () => {
     expect(now).toEqual(session);
   });
 
-  it('gives another sandbox when asked, and ends', async () => {
+  it('can be bound to another sandbox, and ended', async () => {
     const { session, sandbox } = await open('ends', { command: 'cat' });
     const bound = await server.ask('POST', `/v1/sessions/${session.id}/rebind`, { body: {} });
     expect(bound.json<{ sandbox: { id: string } }>().sandbox.id).not.toBe(sandbox?.id);
@@ -167,7 +167,7 @@ describe('/v1/sessions', () => {
     expect(found.json()).toMatchObject({ items: [{ id: session.id }] });
   });
 
-  it('says what is being healed, to those who look after the server', async () => {
+  it('reports dead sessions to service keys only', async () => {
     const healing = await server.ask('GET', '/v1/admin/session-healing');
     expect(healing.json()).toMatchObject({ due: expect.any(Number), perRound: 100 });
     const user = await server.ask('GET', '/v1/admin/session-healing', { key: server.keys.user });

@@ -38,7 +38,7 @@ const names = async () =>
 const uploads = () => readdir(server.uploadsDir);
 
 describe('a template from a checkpoint', () => {
-  it('is made, found, listed, used and deleted', async () => {
+  it('is created, read, listed, used and deleted', async () => {
     const from = await snapshot();
     const body = { name: 'seeded', from, description: 'with data' };
     const made = await server.ask('POST', '/v1/templates', { body });
@@ -55,7 +55,7 @@ describe('a template from a checkpoint', () => {
     expect((await server.ask('DELETE', '/v1/templates/base')).statusCode).toBe(403);
   });
 
-  it('gets one answer for one key, and none for another body', async () => {
+  it('is created once per idempotency key, which refuses another body', async () => {
     const body = { name: 'seeded', from: await snapshot() };
     const headers = { 'idempotency-key': 'k' };
     const first = await server.ask('POST', '/v1/templates', { body, headers });
@@ -67,7 +67,7 @@ describe('a template from a checkpoint', () => {
     expect(errorIn(keyless).code).toBe('conflict');
   });
 
-  it('cannot be made from a place on this machine', async () => {
+  it('cannot be created from a path of the server', async () => {
     for (const body of [
       { name: 'x', from: '/etc' },
       { name: 'x', archive: '/etc/passwd' },
@@ -78,7 +78,7 @@ describe('a template from a checkpoint', () => {
     }
   });
 
-  it('says everything in its body', async () => {
+  it('accepts no query parameters', async () => {
     const body = { name: 'seeded', from: await snapshot() };
     const response = await server.ask('POST', '/v1/templates?name=other', { body });
     expect(errorIn(response).code).toBe('invalid_request');
@@ -86,7 +86,7 @@ describe('a template from a checkpoint', () => {
 });
 
 describe('a template from an archive', () => {
-  it('is made from the bytes and the definition, and leaves no file behind', async () => {
+  it('is created from the bytes and the definition, and leaves no file behind', async () => {
     const definition = JSON.stringify({ services: [web], env: { A: '1' }, description: 'mine' });
     const made = await send('a root', { query: { name: 'app', definition } });
     expect([made.statusCode, made.json()]).toMatchObject([
@@ -108,19 +108,19 @@ describe('a template from an archive', () => {
 
   it.each<[string, Sending]>([
     ['no name', { query: {} }],
-    ['a name that leads somewhere', { query: { name: '../etc' } }],
+    ['a name that is a path', { query: { name: '../etc' } }],
     ['a definition that is not JSON', { query: { name: 'app', definition: '{' } }],
-    ['a definition with a word too many', { query: { name: 'app', definition: '{"root":"/etc"}' } }],
+    ['a definition with an unknown field', { query: { name: 'app', definition: '{"root":"/etc"}' } }],
     ['a definition with a NUL', { query: { name: 'app', definition: '{"description":"\\u0000"}' } }],
-    ['a definition that is too deep', { query: { name: 'app', definition: '['.repeat(100) } }],
-    ['a question that is not asked', { query: { name: 'app', path: '/etc' } }],
-  ])('is not made with %s', async (_, sending) => {
+    ['a definition with too deep nesting', { query: { name: 'app', definition: '['.repeat(100) } }],
+    ['an unknown query parameter', { query: { name: 'app', path: '/etc' } }],
+  ])('is not created with %s', async (_, sending) => {
     const response = await send('a root', sending);
     expect([response.statusCode, errorIn(response).code]).toEqual([400, 'invalid_request']);
     expect(await uploads()).toEqual([]);
   });
 
-  it('is not made under a name that is taken, on a runtime that is not there, from another kind of body', async () => {
+  it('is not created with a taken name, an unknown runtime, or another content type', async () => {
     await send('a root');
     expect((await send('a root')).statusCode).toBe(409);
     expect((await send('a root', { query: { name: 'base' } })).statusCode).toBe(409);
@@ -129,13 +129,13 @@ describe('a template from an archive', () => {
     expect(await uploads()).toEqual([]);
   });
 
-  it('is refused where the runtime cannot run it', async () => {
+  it('is refused when the runtime cannot run it', async () => {
     await open({ runtime: { capabilities: { customTemplates: false } } });
     const response = await send('a root');
     expect([response.statusCode, errorIn(response).code]).toEqual([422, 'capability_unsupported']);
   });
 
-  it('gets one answer for one key and one archive, and none for another archive', async () => {
+  it('is created once per idempotency key, which refuses another archive', async () => {
     const headers = { 'idempotency-key': 'k' };
     const first = await send('a root', { headers });
     const again = await send('a root', { headers });
@@ -144,7 +144,7 @@ describe('a template from an archive', () => {
     expect(await uploads()).toEqual([]);
   });
 
-  it('may not be larger than the server allows, whatever its headers say', async () => {
+  it('may not be larger than the limit, whatever its headers say', async () => {
     await open({ settings: { maxTemplateBytes: 10 } });
     const said = await send('more than ten bytes');
     expect([said.statusCode, errorIn(said).code]).toEqual([413, 'invalid_request']);
@@ -156,7 +156,7 @@ describe('a template from an archive', () => {
     await expect.poll(uploads).toEqual([]);
   });
 
-  it('is not made from half of an archive', async () => {
+  it('is not created from an incomplete archive', async () => {
     const upload = await beginUpload();
     upload.on('error', () => {});
     upload.write('half a root');
@@ -166,7 +166,7 @@ describe('a template from an archive', () => {
     expect(await names()).toEqual(['base']);
   });
 
-  it('is not waited for longer than a request may take, but goes on, and says how far it is', async () => {
+  it('continues after the deadline of its request, and shows its progress', async () => {
     let goOn = () => {};
     const gate = new Promise<void>((resolve) => {
       goOn = resolve;

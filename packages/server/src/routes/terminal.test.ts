@@ -24,9 +24,9 @@ interface Talk {
   readonly notices: SocketNotice[];
   output(): string;
   tell(request: SocketRequest): void;
-  /** Resolves when the output so far has this in it. */
+  /** Resolves when the output contains this text. */
   until(text: string): Promise<void>;
-  /** Resolves with everything that was said by the time the server has closed. */
+  /** Resolves with all messages when the server has closed the socket. */
   closed(): Promise<{ readonly notices: SocketNotice[]; readonly output: string }>;
 }
 
@@ -71,7 +71,7 @@ async function running(command: string, more: object = {}): Promise<Talk> {
   return conversation;
 }
 
-/** A sleep that nobody else on this machine sleeps. */
+/** A sleep with a duration that no other process of this machine uses. */
 const nap = (seconds: number) => `sleep ${seconds}.${process.pid}`;
 
 async function runs(command: string): Promise<boolean> {
@@ -80,7 +80,7 @@ async function runs(command: string): Promise<boolean> {
 }
 
 describe('a terminal', () => {
-  it('is a real one: it has a size, and its shell an exit code', async () => {
+  it('has a size, and its shell has an exit code', async () => {
     const terminal = await opened(talk(`/v1/sandboxes/${id}/terminal?cols=97&rows=31`));
     terminal.socket.send(Buffer.from('stty size; echo "$TERM"\n'));
     await terminal.until('31 97');
@@ -101,13 +101,13 @@ describe('a terminal', () => {
     expect(notices.at(-1)).toMatchObject({ exit: { code: 3 } });
   });
 
-  it('wakes a sandbox that sleeps, and says so (R109)', async () => {
+  it('wakes a paused sandbox and says so (R109)', async () => {
     await server.ask('POST', `/v1/sandboxes/${id}/pause`);
     const { notices } = await talk(`/v1/sandboxes/${id}/terminal?command=true`).closed();
     expect(notices[0]).toMatchObject({ started: { autoResumed: true } });
   });
 
-  it('holds the sandbox awake while it is open, and ends its process when it is closed', async () => {
+  it('keeps the sandbox awake while it is open, and ends its process when it is closed', async () => {
     const { leases } = server.ctx.engine;
     const terminal = await opened(
       talk(`/v1/sandboxes/${id}/terminal?command=${encodeURIComponent(`echo here; ${nap(4711)}`)}`),
@@ -120,7 +120,7 @@ describe('a terminal', () => {
     expect(await runs(nap(4711))).toBe(false);
   });
 
-  it('is pinged, and given up when it does not answer', async () => {
+  it('is pinged, and closed when the client does not answer', async () => {
     const terminal = await opened(
       talk(`/v1/sandboxes/${id}/terminal?command=${encodeURIComponent(nap(4712))}`),
     );
@@ -131,7 +131,7 @@ describe('a terminal', () => {
 });
 
 describe('a command over a socket', () => {
-  it('has its output byte for byte, each channel apart, and its exit code', async () => {
+  it('has its output byte for byte, per channel, and its exit code', async () => {
     const conversation = await running('printf "\\001\\377"; printf "\\000e" >&2; exit 5');
     const frames: Buffer[] = [];
     conversation.socket.on('message', (data: Buffer, isBinary) => isBinary && frames.push(data));
@@ -143,7 +143,7 @@ describe('a command over a socket', () => {
     expect(notices.at(-1)).toMatchObject({ exit: { code: 5, signal: null } });
   });
 
-  it('reads a stream as its input, to the end', async () => {
+  it('reads streamed input to its end', async () => {
     const conversation = await running('sha256sum; wc -c');
     const sent = Buffer.alloc(3 * 1024 * 1024, 'torpor ');
     for (let at = 0; at < sent.length; at += 65_536) conversation.socket.send(sent.subarray(at, at + 65_536));
@@ -152,14 +152,14 @@ describe('a command over a socket', () => {
     expect(output).toContain(createHash('sha256').update(sent).digest('hex'));
   });
 
-  it('may leave its input unread for as long as it likes', async () => {
+  it('may leave its input unread', async () => {
     const conversation = await running('sleep 0.5; cat | wc -c');
     conversation.socket.send(Buffer.alloc(3 * 1024 * 1024));
     conversation.tell({ closeStdin: true });
     expect((await conversation.closed()).output).toContain('3145728');
   });
 
-  it('waits for a reader that confirms what it has read', async () => {
+  it('waits until the client confirms what it has read', async () => {
     const conversation = await opened(talk(`/v1/sandboxes/${id}/exec?window=2048`));
     conversation.tell({ exec: { command: 'head -c 200000 /dev/zero; echo done >&2' } });
     let unconfirmed = 0;
@@ -176,11 +176,11 @@ describe('a command over a socket', () => {
     const { notices, output } = await conversation.closed();
     expect(notices.at(-1)).toMatchObject({ exit: { code: 0 } });
     expect(output.length).toBeGreaterThan(200_000);
-    // One piece may be on its way beyond the window.
+    // One message may exceed the window.
     expect(most).toBeLessThan(2048 + 65_536);
   });
 
-  it('has the environment, directory and time it was given', async () => {
+  it('has the requested environment, directory and timeout', async () => {
     const { output } = await (
       await running('echo "$WHO in $(basename $PWD)"', { env: { WHO: 'ada' }, cwd: '/' })
     ).closed();
@@ -190,7 +190,7 @@ describe('a command over a socket', () => {
     expect(await runs(nap(60))).toBe(false);
   });
 
-  it('is killed when its caller goes away', async () => {
+  it('is killed when its client disconnects', async () => {
     const conversation = await running(`echo here; ${nap(4713)}`);
     await conversation.until('here');
     conversation.socket.terminate();
@@ -200,9 +200,9 @@ describe('a command over a socket', () => {
 
   it.each([
     ['a frame that is not JSON', 'what?'],
-    ['a request there is not', '{"dance": true}'],
+    ['an unknown request', '{"dance": true}'],
     ['another request first', '{"closeStdin": true}'],
-    ['a command that is none', '{"exec": {"command": ""}}'],
+    ['an empty command', '{"exec": {"command": ""}}'],
   ])('refuses %s', async (_, text) => {
     const conversation = await opened(talk(`/v1/sandboxes/${id}/exec`));
     conversation.socket.send(text);
@@ -211,7 +211,7 @@ describe('a command over a socket', () => {
   });
 });
 
-describe('the door', () => {
+describe('the upgrade', () => {
   const refusal = async (conversation: Talk): Promise<{ status: number | undefined; body: string }> => {
     conversation.socket.on('error', () => {});
     const [, response] = await once(conversation.socket, 'unexpected-response');
@@ -220,14 +220,14 @@ describe('the door', () => {
     return { status: response.statusCode, body };
   };
 
-  it('opens by the key in a header, or among the subprotocols, which is all a browser can send', async () => {
+  it('accepts the key in a header or as a subprotocol, which is all a browser can send', async () => {
     for (const asProtocol of [false, true]) {
       const conversation = await opened(talk(`/v1/sandboxes/${id}/exec`, { asProtocol }));
       expect(conversation.socket.protocol).toBe(SOCKET_PROTOCOL);
     }
   });
 
-  it('stays shut for a wrong key, with the usual answer', async () => {
+  it('refuses a wrong key with the usual answer', async () => {
     for (const asProtocol of [false, true]) {
       const { status, body } = await refusal(
         talk(`/v1/sandboxes/${id}/exec`, { key: '0'.repeat(64), asProtocol }),
@@ -239,7 +239,7 @@ describe('the door', () => {
     }
   });
 
-  it('leaves a request id with the caller and in the log (R102)', async () => {
+  it('returns a request id and logs it (R102)', async () => {
     const conversation = talk(`/v1/sandboxes/${id}/terminal?command=true`);
     const [response] = await once(conversation.socket, 'upgrade');
     const requestId = response.headers['x-request-id'];
@@ -250,31 +250,31 @@ describe('the door', () => {
       .toContain('"status":101');
   });
 
-  it('shows another organisation nothing (R104)', async () => {
+  it('is 404 for another organisation (R104)', async () => {
     const conversation = await opened(talk(`/v1/sandboxes/${id}/exec`, { key: server.keys.other }));
     conversation.tell({ exec: { command: 'true' } });
     const { notices } = await conversation.closed();
     expect(notices).toMatchObject([{ error: { code: 'not_found' } }]);
   });
 
-  it('answers an upgrade to anything else like the request it is', async () => {
+  it('answers an upgrade to another route like a plain request', async () => {
     const { status, body } = await refusal(talk('/v1/nothing'));
     expect([status, JSON.parse(body).error.code]).toEqual([404, 'not_found']);
   });
 
-  it('answers a plain GET with what it wants instead', async () => {
+  it('answers a plain GET with a hint to upgrade', async () => {
     const headers = { authorization: `Bearer ${server.keys.default}` };
     const response = await fetch(`${url}/v1/sandboxes/${id}/terminal`, { headers });
     expect(response.status).toBe(400);
     expect(await response.text()).toContain('WebSocket');
   });
 
-  it('refuses a size no terminal has', async () => {
+  it('refuses an impossible terminal size', async () => {
     const { status } = await refusal(talk(`/v1/sandboxes/${id}/terminal?cols=0`));
     expect(status).toBe(400);
   });
 
-  it('closes with the server: terminals at once, with a word', async () => {
+  it('closes terminals with an error as soon as the server stops', async () => {
     const ending = await testServer();
     const sandboxId = await ending.create();
     const address = `${(await ending.listen()).replace('http', 'ws')}/v1/sandboxes/${sandboxId}/terminal`;

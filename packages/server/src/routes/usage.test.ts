@@ -9,7 +9,7 @@ beforeAll(async () => {
 afterAll(() => server.dispose());
 
 describe('GET /v1/usage', () => {
-  it('tells the figures of the organisation of the key, in this month so far (R104)', async () => {
+  it("returns the usage of the key's organisation in the current month (R104)", async () => {
     const own = (await server.ask('GET', '/v1/usage', { key: server.keys.other })).json();
     const now = new Date();
     expect(own).toMatchObject({
@@ -25,7 +25,7 @@ describe('GET /v1/usage', () => {
     });
   });
 
-  it('tells an operator those of any organisation, and nobody else (R104)', async () => {
+  it('returns the usage of any organisation only to an operator key (R104)', async () => {
     const other = await server.ask('GET', '/v1/usage?orgId=other&from=2026-01-01&to=4102444800000');
     expect(other.json()).toMatchObject({ orgId: 'other', from: Date.UTC(2026, 0, 1) });
     const sly = await server.ask('GET', '/v1/usage?orgId=default', { key: server.keys.other });
@@ -48,7 +48,7 @@ describe('GET /v1/usage', () => {
 });
 
 describe('GET /metrics', () => {
-  it('has the usage of each organisation, and sums up those beyond a bound (R104)', async () => {
+  it('has the usage of each organisation, and sums up those beyond a limit (R104)', async () => {
     await server.world.db.transaction(async (tx) => {
       for (let i = 0; i < 120; i++)
         await tx.query('INSERT INTO orgs (id, created_at) VALUES ($1, 9000000000000)', [`late-${i}`]);

@@ -2,11 +2,11 @@ import type { SandboxId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { errorIn, type TestServer, testServer } from '../../testing/test-server.ts';
 
-describe('an agent that does not take our token', () => {
+describe('an agent that refuses the server token', () => {
   let server: TestServer;
   let id: SandboxId;
   beforeAll(async () => {
-    // The first who asks for its agent waits until it has started.
+    // The first request to the agent waits until the agent has started.
     server = await testServer({ engineSettings: { observeMs: 30_000 } });
     id = await server.create();
     const { runtime } = server;
@@ -22,7 +22,7 @@ describe('an agent that does not take our token', () => {
     ['GET', 'processes', undefined],
     ['GET', 'ports', undefined],
     ['POST', 'exec', { command: 'true' }],
-  ] as const)('is out of reach, which is no fault of the caller: %s %s', async (method, path, body) => {
+  ] as const)("is answered as unreachable, not as the caller's fault: %s %s", async (method, path, body) => {
     const response = await server.ask(method, `/v1/sandboxes/${id}/${path}`, { body });
     expect([response.statusCode, errorIn(response)]).toMatchObject([
       503,

@@ -6,14 +6,14 @@ import { type ErrorCode, type SandboxId, TorporError } from '@torpor/protocol';
  * An agent runs beside untrusted code, so its errors speak only for its own sandbox. It cannot say that the caller's key
  * is invalid (it refused the server's token), nor that the server is broken.
  */
-const REWORDED: Partial<Readonly<Record<ErrorCode, (said: string) => string>>> = {
+const REWORDED: Partial<Readonly<Record<ErrorCode, (message: string) => string>>> = {
   unauthenticated: () => "The sandbox's agent refused the server's token.",
-  internal: (said) => `The sandbox's agent failed: ${said}`,
+  internal: (message) => `The sandbox's agent failed: ${message}`,
 };
 
 export function fromAgentError(thrown: unknown, sandboxId: SandboxId): TorporError {
   const error = agentError(thrown);
-  const words = REWORDED[error.code];
-  if (words === undefined) return error.with({ sandboxId });
-  return new TorporError('unreachable', words(error.message), { sandboxId, cause: thrown });
+  const reword = REWORDED[error.code];
+  if (reword === undefined) return error.with({ sandboxId });
+  return new TorporError('unreachable', reword(error.message), { sandboxId, cause: thrown });
 }

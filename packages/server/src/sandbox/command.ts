@@ -127,8 +127,8 @@ export class TimeLimit {
   }
 }
 
-function toCommandEvent(happened: ProcessEvent | undefined): CommandEvent | undefined {
-  const event = happened?.event;
+function toCommandEvent(received: ProcessEvent | undefined): CommandEvent | undefined {
+  const event = received?.event;
   switch (event?.case) {
     case 'start':
       return { is: 'start', pid: event.value.pid };

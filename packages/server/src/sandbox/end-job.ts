@@ -23,10 +23,10 @@ export async function endJob(
 ): Promise<TrackedJob> {
   const { engine, clock } = ctx;
   const { org } = request.identity;
-  const asked = await engine.job(org, id);
-  const { sandboxId } = asked;
+  const job = await engine.job(org, id);
+  const { sandboxId } = job;
   request.logFields.sandboxId = sandboxId;
-  if (hasJobEnded(asked.state)) return asked;
+  if (hasJobEnded(job.state)) return job;
   const connection = await connectToSandbox(ctx, request, sandboxId);
   try {
     const awake = await engine.job(org, id);

@@ -45,18 +45,23 @@ async function deliver(
 ): Promise<DeliveryReceipt> {
   const { id, sessionKey, program, input, agentThreadId, history } = order;
   const { command, cwd, env, mode } = program;
-  const stays = mode === 'service';
+  const isService = mode === 'service';
   const envs: Record<string, string> = { ...env, TORPOR_SESSION: sessionKey };
-  if (!stays) envs['TORPOR_TURN'] = id;
-  if (!stays && agentThreadId !== null) envs['TORPOR_THREAD'] = agentThreadId;
-  if (!stays && history !== null) {
+  if (!isService) envs['TORPOR_TURN'] = id;
+  if (!isService && agentThreadId !== null) envs['TORPOR_THREAD'] = agentThreadId;
+  if (!isService && history !== null) {
     const { path } = await agent.files.write(HISTORY_FILE, JSON.stringify(history), { signal });
     envs['TORPOR_HISTORY'] = path;
   }
   const { process } = startRequest({ command, cwd, env: envs, tag: id });
-  const told = { turn: id, input, thread: agentThreadId, ...(history === null ? {} : { history }) };
+  const message = { turn: id, input, thread: agentThreadId, ...(history === null ? {} : { history }) };
   return agent.deliverTurn(
-    { id, keep: stays ? sessionKey : null, process, input: stays ? `${JSON.stringify(told)}\n` : input },
+    {
+      id,
+      keep: isService ? sessionKey : null,
+      process,
+      input: isService ? `${JSON.stringify(message)}\n` : input,
+    },
     { signal },
   );
 }
@@ -71,11 +76,11 @@ async function* listen(
   const process = { selector: { case: 'tag' as const, value: tag } };
   let position = 0;
   for await (const { event } of agent.process.connect({ process }, { signal })) {
-    const happened = event?.event;
-    if (happened?.case === 'start') position = Number(happened.value.droppedBytes);
-    if (happened?.case === 'end') yield { is: 'end', ...endOf(happened.value) };
-    if (happened?.case !== 'data') continue;
-    const { case: channel, value: bytes } = happened.value.output;
+    const received = event?.event;
+    if (received?.case === 'start') position = Number(received.value.droppedBytes);
+    if (received?.case === 'end') yield { is: 'end', ...endOf(received.value) };
+    if (received?.case !== 'data') continue;
+    const { case: channel, value: bytes } = received.value.output;
     if (channel !== 'stdout' && channel !== 'stderr') continue;
     const begins = position;
     position += bytes.length;

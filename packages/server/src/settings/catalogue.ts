@@ -7,7 +7,7 @@ import {
 } from '@torpor/builds';
 import { ENGINE_SETTING_ORDER, ENGINE_SETTINGS } from '@torpor/engine';
 import { GATEWAY_SETTING_ORDER, GATEWAY_SETTINGS } from '@torpor/gateway';
-import { defaultsOf, type Setting, type SettingTable, type SettingValues } from '@torpor/protocol';
+import type { Setting, SettingTable, SettingValues } from '@torpor/protocol';
 import { RUNTIME_SETTING_ORDER, RUNTIME_SETTINGS } from '@torpor/runtime-shared';
 import { SESSION_SETTING_ORDER, SESSION_SETTINGS } from '@torpor/sessions';
 import { SERVER_SETTING_ORDER, SERVER_SETTINGS } from '../settings.ts';
@@ -64,9 +64,26 @@ export const ORDER: readonly { readonly low: string; readonly is: '<' | '<='; re
     ORDERS[group].map(([low, is, high]) => ({ low: `${group}.${low}`, is, high: `${group}.${high}` })),
   );
 
-export const DEFAULT_ALL_SETTINGS: AllSettings = Object.fromEntries(
-  GROUPS.map((group) => [group, defaultsOf(TABLES[group])]),
-) as unknown as AllSettings;
+/** Every setting with the value that `readValue` returns for its full name. */
+export function settingsWith(readValue: (name: string) => number): AllSettings {
+  const values = <T extends SettingTable>(group: Group, table: T) =>
+    Object.fromEntries(
+      Object.keys(table).map((key) => [key, readValue(`${group}.${key}`)]),
+    ) as SettingValues<T>;
+  return {
+    engine: values('engine', TABLES.engine),
+    server: values('server', TABLES.server),
+    gateway: values('gateway', TABLES.gateway),
+    builds: values('builds', TABLES.builds),
+    buildFiles: values('buildFiles', TABLES.buildFiles),
+    sessions: values('sessions', TABLES.sessions),
+    runtimes: values('runtimes', TABLES.runtimes),
+  };
+}
+
+export const DEFAULT_ALL_SETTINGS: AllSettings = settingsWith(
+  (name) => CATALOGUE.find((one) => one.name === name)?.default ?? 0,
+);
 
 export function variablePrefix(group: string): string {
   return `TORPOR_${upperSnake(group)}_`;

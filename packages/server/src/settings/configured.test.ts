@@ -20,7 +20,7 @@ const read = async (argv: string[] = [], env: NodeJS.ProcessEnv = {}) =>
 const set = (...pairs: string[]) => pairs.flatMap((pair) => ['--set', pair]);
 
 describe('settings', () => {
-  it('are the defaults when nothing is said (R113)', async () => {
+  it('are the defaults when nothing is configured (R113)', async () => {
     const { settings, list } = await read();
     expect(settings).toEqual(DEFAULT_ALL_SETTINGS);
     expect(new Set(list.map(({ source }) => source))).toEqual(new Set(['default']));
@@ -28,7 +28,7 @@ describe('settings', () => {
 
   it.each(CATALOGUE)('$name can be set by flag, variable and file (R113)', async (one) => {
     const { name, group, key, variable, min } = one;
-    // Only this value is looked at: the lowest one may be refused beside the defaults of others.
+    // Checks only this value: the lowest one may contradict the defaults of other settings.
     const found = async (argv: string[], env: NodeJS.ProcessEnv) =>
       (await read(argv, env).catch(onlyOrder))?.list.find((setting) => setting.name === name);
     const expected = (source: string) => expect.objectContaining({ value: min, source });
@@ -41,7 +41,7 @@ describe('settings', () => {
     expect([undefined, expected('file')]).toContainEqual(await found([], {}));
   });
 
-  it('come from flags before the environment before the file before the default (R113)', async () => {
+  it('prefer flags to the environment, then the file, then the default (R113)', async () => {
     await file({
       settings: { engine: { callMs: 1_001, drainMs: 1_002, observeMs: '1s' }, gateway: { holdMs: 9_000 } },
     });
@@ -58,7 +58,7 @@ describe('settings', () => {
     ]);
   });
 
-  it('take units of time and size (R113)', async () => {
+  it('accept units of time and size (R113)', async () => {
     const { settings } = await read(
       set(
         'engine.templateMs=1.5h',
@@ -80,9 +80,9 @@ describe('settings', () => {
   });
 
   it.each([
-    [set('engine.callsMs=1'), {}, '--set engine.callsMs: there is no setting "engine.callsMs".'],
-    [set('motor.callMs=1'), {}, 'there is no setting "motor.callMs"'],
-    [set('engine.constructor=1'), {}, 'there is no setting "engine.constructor"'],
+    [set('engine.callsMs=1'), {}, '--set engine.callsMs: no setting is called "engine.callsMs".'],
+    [set('motor.callMs=1'), {}, 'no setting is called "motor.callMs"'],
+    [set('engine.constructor=1'), {}, 'no setting is called "engine.constructor"'],
     [set('engine.callMs'), {}, '--set engine.callMs: write --set group.name=value'],
     [
       set('engine.callMs=0'),
@@ -96,7 +96,7 @@ describe('settings', () => {
     [set('engine.hands=8s'), {}, '8s is not a value of engine.hands, which is 1 to 256 (a whole number).'],
     [set('gateway.maxHeadBytes=1h'), {}, '1h is not a value'],
     [[], { TORPOR_ENGINE_CALL_MS: '-1' }, 'TORPOR_ENGINE_CALL_MS: -1 is not a value of engine.callMs'],
-    [[], { TORPOR_ENGINE_CALLMS: '1' }, 'TORPOR_ENGINE_CALLMS: there is no such setting.'],
+    [[], { TORPOR_ENGINE_CALLMS: '1' }, 'TORPOR_ENGINE_CALLMS: no such setting.'],
     [
       [],
       { TORPOR_BUILDS_WORKERS: '3', TORPOR_BUILD_WORKERS: '4' },
@@ -115,8 +115,8 @@ describe('settings', () => {
     [{ engine: { callMs: true } }, 'true is not a value'],
     [{ engine: 5 }, 'torpor.config.json: settings.engine: must be an object.'],
     [[], 'torpor.config.json: settings: must be an object.'],
-    [{ engine: { callms: 5 } }, 'torpor.config.json: settings.engine.callms: there is no setting'],
-  ])('in the file are refused with their place: %j (R113)', async (settings, message) => {
+    [{ engine: { callms: 5 } }, 'torpor.config.json: settings.engine.callms: no setting'],
+  ])('of the file are refused with their path: %j (R113)', async (settings, message) => {
     await file({ settings });
     await expect(read()).rejects.toMatchObject({ message: expect.stringContaining(message) });
   });
@@ -148,7 +148,7 @@ describe('settings', () => {
     expect(configureSettings(given).settings).toEqual(DEFAULT_ALL_SETTINGS);
   });
 
-  it('keep the older flags of builds as other names for them (R113)', async () => {
+  it('accept the older flags of builds (R113)', async () => {
     const env = { TORPOR_BUILD_WORKERS: '9', TORPOR_BUILDS_MAX_WAITING: '7' };
     const { settings } = await read([...set('builds.workers=2'), '--runner-seconds', '60'], env);
     expect(settings.builds).toMatchObject({ workers: 2, maxWaiting: 7, runnerMs: 60_000 });
@@ -165,7 +165,7 @@ describe('settings', () => {
   });
 });
 
-/** The lowest value of one may contradict the default of another, which is refused by another rule than its range. */
+/** The lowest value of one setting may contradict the default of another. That is refused by the order, not the range. */
 function onlyOrder(thrown: unknown): undefined {
   expect(TorporError.from(thrown).message).toMatch(/must (not be above|be below)/);
 }

@@ -9,6 +9,7 @@ import {
   type DescribedSetting,
   GROUPS,
   ORDER,
+  settingsWith,
   variablePrefix,
 } from './catalogue.ts';
 
@@ -88,10 +89,8 @@ export function configureSettings(given: readonly GivenSetting[]): ConfiguredSet
     return { name, value, default: usual, unit, min, max, source, variable, meaning };
   });
   refuseBrokenOrder(list, (name) => chosen.get(name)?.where ?? 'default');
-  const settings = Object.fromEntries(GROUPS.map((group) => [group, {} as Record<string, number>]));
-  for (const [i, { group, key }] of CATALOGUE.entries())
-    (settings[group] as Record<string, number>)[key] = list[i]?.value ?? 0;
-  return { settings: settings as unknown as AllSettings, list };
+  const values = new Map(list.map(({ name, value }) => [name, value]));
+  return { settings: settingsWith((name) => values.get(name) ?? 0), list };
 }
 
 function parsedValue(described: DescribedSetting, { where, value }: GivenSetting): number {

@@ -72,12 +72,12 @@ describe('a server with changed settings', { timeout: 60_000 }, () => {
     expect(text).toContain('did not listen on port 3000 within 0.1 seconds');
   });
 
-  it('takes bodies as large as the variable says (R113)', async () => {
+  it('accepts bodies as large as the variable says (R113)', async () => {
     const { status } = await ask('POST', '/v1/sandboxes', { metadata: { long: 'x'.repeat(2_048) } });
     expect(status).toBe(413);
   });
 
-  it('heals sessions as often as the file says (R113)', async () => {
+  it('reconciles sessions as often as the file says (R113)', async () => {
     expect(JSON.parse((await ask('GET', '/v1/admin/session-healing')).text)).toMatchObject({
       everyMs: 11_000,
     });
@@ -91,7 +91,7 @@ describe('a server with changed settings', { timeout: 60_000 }, () => {
     );
   });
 
-  it('tells a service key all of them, and where each came from (R113)', async () => {
+  it('lists all settings with their sources for a service key (R113)', async () => {
     const { items } = JSON.parse((await ask('GET', '/v1/admin/settings')).text) as { items: SettingView[] };
     expect(items.find(({ name }) => name === 'engine.defaultIdleMs')).toMatchObject({
       value: 420_000,

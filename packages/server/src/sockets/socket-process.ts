@@ -57,16 +57,16 @@ async function runProcess(
   try {
     const signal = AbortSignal.any([live.closed, plan.until]);
     for await (const { event } of agent.process.start(startOf(plan, tag), callOptions(plan, signal))) {
-      const happened = event?.event;
-      if (happened?.case === 'start') {
+      const received = event?.event;
+      if (received?.case === 'start') {
         started = true;
-        live.notice({ started: { pid: happened.value.pid, autoResumed } });
+        live.notice({ started: { pid: received.value.pid, autoResumed } });
         void forwardInputs(live, agent, tag, plan);
-      } else if (happened?.case === 'data') await forwardOutput(live, happened.value);
-      else if (happened?.case === 'end') {
+      } else if (received?.case === 'data') await forwardOutput(live, received.value);
+      else if (received?.case === 'end') {
         ended = true;
         if (limit.passed) throw timeoutError(plan.timeoutMs ?? 0);
-        const { exitCode: code, signal: by } = endOf(happened.value);
+        const { exitCode: code, signal: by } = endOf(received.value);
         live.notice({ exit: { code, signal: by, durationMs: Math.round(clock.monotonic() - began) } });
       }
     }

@@ -16,8 +16,8 @@ import { shareMounts, unshareMounts } from '../../mounts/mount-sharing.ts';
 import { Runsc } from '../../runsc/runsc.ts';
 import type { Container } from '../../runsc/runsc-container.ts';
 import { makeBaseRoot } from '../base-root.ts';
-import { type BaseSystem, BaseSystems } from '../base-system.ts';
-import { leaveCredential } from '../boot-credential.ts';
+import { type BaseSystem, BaseSystemCache } from '../base-system.ts';
+import { writeBootCredential } from '../boot-credential.ts';
 import { findTini, type GuestTools, guestTools } from '../guest-tools.ts';
 import type { GuestBind } from '../layout.ts';
 import { ociSpec } from '../oci-spec.ts';
@@ -47,7 +47,7 @@ export interface Guest {
   /** How long it took until `until` resolved. */
   readonly readyMs: number;
   /** A client without the token. */
-  readonly stranger: AgentClient;
+  readonly unauthenticated: AgentClient;
   /** Runs a line of shell in the guest. */
   sh(line: string, options?: { user?: string; env?: Record<string, string> }): Promise<Said>;
   /** Captures the guest and ends it. A guest that is woken from the image has its files as a layer. */
@@ -105,14 +105,14 @@ export async function makeGuestWorld(): Promise<GuestWorld> {
   };
   try {
     await shareMounts(directory, unhurried);
-    return await furnishWorld(directory, view, agentDir, removeAll);
+    return await buildWorld(directory, view, agentDir, removeAll);
   } catch (thrown) {
     await removeAll();
     throw thrown;
   }
 }
 
-async function furnishWorld(
+async function buildWorld(
   directory: string,
   view: ReadOnlyView,
   agentDir: string,
@@ -124,7 +124,7 @@ async function furnishWorld(
     agentDir,
     tini: await findTini(),
   });
-  const systems = new BaseSystems({ view, tools, clock: systemClock });
+  const systems = new BaseSystemCache({ view, tools, clock: systemClock });
   const system = await systems.current();
   systems.close();
   const toolsSource = await view.show(tools.directory, unhurried);
@@ -166,6 +166,7 @@ async function furnishWorld(
       resources,
       sudo,
       filterRawSockets: false,
+      setuid: false,
     });
     await writeFile(join(place.bundle, 'config.json'), JSON.stringify(spec));
     const credentials = { old: '', credential: secret(), token: secret() };
@@ -199,7 +200,7 @@ async function furnishWorld(
         binds,
         async (container, place) => {
           const first = secret();
-          await leaveCredential(place.rootfs, first);
+          await writeBootCredential(place.rootfs, first);
           await runsc.run(container, unhurried);
           return first;
         },
@@ -310,10 +311,10 @@ async function setUp(
 ): Promise<Guest> {
   const { place, container, runsc, layers, binds } = launched;
   const baseUrl = `http://${place.address}:${AGENT_PORT}`;
-  const stranger = connectAgent({ baseUrl });
+  const unauthenticated = connectAgent({ baseUrl });
   const client = connectAgent({ baseUrl, accessToken: token });
-  await untilHealthy(stranger);
-  const init = await stranger.init(
+  await untilHealthy(unauthenticated);
+  const init = await unauthenticated.init(
     {
       credential,
       accessToken: token,
@@ -329,13 +330,13 @@ async function setUp(
   let isUp = true;
   const leave = async () => {
     client.close();
-    stranger.close();
+    unauthenticated.close();
     if (isUp) await takeDown(runsc, container, place);
     isUp = false;
   };
   return {
     client,
-    stranger,
+    unauthenticated,
     credential,
     token,
     init,
@@ -349,7 +350,7 @@ async function setUp(
       await runsc.pause(container, unhurried);
       // The host must close its connections into a guest before the memory can be captured.
       client.close();
-      stranger.close();
+      unauthenticated.close();
       await new Promise((resolve) => setTimeout(resolve, 50));
       await runsc.checkpoint(container, place.image, unhurried);
       await leave();

@@ -1,8 +1,0 @@
-/** A way to the app. */
-export interface Way {
-  readonly name: string;
-  readonly address: string;
-  readonly port: number;
-  /** The `Host` that leads to the app. */
-  readonly host: string;
-}

@@ -1,7 +1,0 @@
-import { databaseKinds } from '@torpor/engine/testing';
-import { describe, it } from 'vitest';
-import { crowd } from '../../testing/crowd.ts';
-
-describe.each(databaseKinds)('a hundred builds and four workers on %s', (kind) => {
-  it('all end; caps hold, the urgent go first, versions differ (R9, R20, R21)', () => crowd(kind, 100));
-});

@@ -1,0 +1,94 @@
+/**
+ * What an admission queue knows about its port, and so how many connections it opens at once. The table is complete:
+ * an event without an entry leaves the mode as it is.
+ */
+import type { GateEpoch } from './gate-mode.ts';
+
+/** How long a closed port is tried again before the waiting requests are refused. */
+export interface PortGrace {
+  readonly ms: number;
+  /** The declared service that is still starting, if it is the reason for the grace. */
+  readonly starting: string | undefined;
+}
+
+/** `since`: when the port was first found closed. A later attempt must not start the grace again. */
+export type RunningPortGrace = PortGrace & { readonly since: number };
+
+export type PortModeName =
+  /** No connection attempt has ended in this epoch: one attempt at a time. */
+  | 'untried'
+  /** A connection was opened in this epoch: several attempts at a time. */
+  | 'answering'
+  /** An attempt failed: none until the delay is over. */
+  | 'backing_off'
+  /** The delay is over: one attempt at a time. */
+  | 'retrying'
+  /** The grace is over: no attempt until the waiting requests are refused. */
+  | 'refusing';
+
+export interface PortMode {
+  readonly name: PortModeName;
+  /** What the mode says holds for this epoch only; undefined in `untried`. */
+  readonly epoch: GateEpoch | undefined;
+  readonly grace: RunningPortGrace | undefined;
+  /** The delay of the present or next back-off. */
+  readonly delayMs: number;
+}
+
+export type PortEvent =
+  | 'connected'
+  | 'connect_failed'
+  | 'delay_over'
+  /** The port is still closed and its grace is over. */
+  | 'grace_over'
+  /** The requests that waited have got their error. */
+  | 'refused';
+
+export const PORT_TRANSITIONS: Readonly<
+  Record<PortModeName, Readonly<Partial<Record<PortEvent, PortModeName>>>>
+> = {
+  untried: { connected: 'answering', connect_failed: 'backing_off', grace_over: 'refusing' },
+  answering: { connected: 'answering', connect_failed: 'backing_off', grace_over: 'refusing' },
+  // Attempts of one batch may end differently. The first failure counts, and any success ends the back-off.
+  backing_off: { connected: 'answering', delay_over: 'retrying' },
+  retrying: { connected: 'answering', connect_failed: 'backing_off', grace_over: 'refusing' },
+  refusing: { connected: 'answering', refused: 'retrying' },
+};
+
+const FIRST_DELAY_MS = 5;
+const LONGEST_DELAY_MS = 200;
+
+export const UNTRIED: PortMode = {
+  name: 'untried',
+  epoch: undefined,
+  grace: undefined,
+  delayMs: FIRST_DELAY_MS,
+};
+
+/** `about`: the epoch of the attempt, and the grace that is left after it. */
+export function portModeAfter(
+  mode: PortMode,
+  event: PortEvent,
+  about: Partial<Pick<PortMode, 'epoch' | 'grace'>> = {},
+): PortMode {
+  const name = PORT_TRANSITIONS[mode.name][event];
+  if (name === undefined) return mode;
+  const { epoch = mode.epoch, grace } = about;
+  switch (event) {
+    case 'connected':
+      return { ...UNTRIED, name, epoch };
+    case 'connect_failed':
+      return { name, epoch, grace, delayMs: known(mode, epoch).delayMs };
+    case 'delay_over':
+      return { ...mode, name, delayMs: Math.min(2 * mode.delayMs, LONGEST_DELAY_MS) };
+    case 'grace_over':
+      return { name, epoch, grace: undefined, delayMs: known(mode, epoch).delayMs };
+    case 'refused':
+      return { ...mode, name };
+  }
+}
+
+/** The mode as far as it concerns this epoch: another epoch says nothing about the port. */
+export function known(mode: PortMode, epoch: GateEpoch | undefined): PortMode {
+  return mode.epoch === epoch ? mode : UNTRIED;
+}
