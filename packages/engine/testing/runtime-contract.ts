@@ -47,7 +47,7 @@ export function describeRuntimeContract(
 function describeInstances(fixture: ContractFixture): void {
   const { it } = fixture;
   describe('start', () => {
-    it('runs a new instance from a template, of which nothing came back from memory', async () => {
+    it('runs a new instance from a template without memory', async () => {
       const instance = newInstance();
       const { kind } = await startFrom(fixture.subject, instance, fixture.template);
       expect(kind).toBe('files');
@@ -56,7 +56,7 @@ function describeInstances(fixture: ContractFixture): void {
       expect(await fixture.subject.program.read(instance, 'hello')).toBe('world');
     });
 
-    it('leaves nothing behind once an aborted one is destroyed', async () => {
+    it('leaves nothing behind when it is aborted and the instance destroyed', async () => {
       const signals = [AbortSignal.abort(), AbortSignal.timeout(0), AbortSignal.timeout(40)];
       for (const signal of signals) {
         const instance = newInstance();
@@ -69,7 +69,7 @@ function describeInstances(fixture: ContractFixture): void {
       expect(await listedInstances(fixture.subject.runtime)).toEqual([]);
     });
 
-    it('is ended by a destroy that comes while it is under way', async () => {
+    it('is ended by a concurrent destroy', async () => {
       const instance = newInstance();
       const stop = new AbortController();
       const starting = fixture.subject.runtime
@@ -83,7 +83,7 @@ function describeInstances(fixture: ContractFixture): void {
   });
 
   describe('observe', () => {
-    it('says gone, with files, of an instance whose processes died', async () => {
+    it('returns gone, with files, for an instance whose processes died', async () => {
       const instance = await fixture.started();
       await fixture.subject.kill(instance);
       const found = await fixture.observed(instance);
@@ -91,7 +91,7 @@ function describeInstances(fixture: ContractFixture): void {
       expect('why' in found && found.why).not.toBe('');
     });
 
-    it('says gone, without files, of what is wiped, destroyed, of another generation or never was', async () => {
+    it('returns gone, without files, for an instance that is wiped, destroyed, of another generation or unknown', async () => {
       const wiped = await fixture.started();
       await fixture.subject.wipe(wiped);
       const destroyed = await fixture.started();
@@ -104,7 +104,7 @@ function describeInstances(fixture: ContractFixture): void {
   });
 
   describe('agent and dial', () => {
-    it('lead nowhere when the instance is dead or was never there', async () => {
+    it('fail when the instance is dead or unknown', async () => {
       const dead = await fixture.started();
       await fixture.subject.kill(dead);
       for (const instance of [dead, newInstance()]) {
@@ -115,7 +115,7 @@ function describeInstances(fixture: ContractFixture): void {
       }
     });
 
-    it('never lead to a port on which only the host listens', async () => {
+    it('never return a port on which only the host listens', async () => {
       const instance = await fixture.started();
       const host = createServer();
       await new Promise<void>((resolve) => host.listen(0, '127.0.0.1', resolve));
@@ -129,7 +129,7 @@ function describeInstances(fixture: ContractFixture): void {
   });
 
   describe('destroy', () => {
-    it('may be repeated, at once and later, and of what never was', async () => {
+    it('may be repeated, concurrently and later, and for an unknown instance', async () => {
       const instance = await fixture.started();
       const { runtime } = fixture.subject;
       await Promise.all([1, 2, 3].map(() => runtime.destroy(instance, unhurried)));
@@ -148,7 +148,7 @@ function describeInstances(fixture: ContractFixture): void {
       expect(await listedInstances(fixture.subject.runtime)).toEqual([]);
     });
 
-    it('ends what is up to the generation, and leaves newer ones and other sandboxes alone', async () => {
+    it('ends all generations up to the given one, and leaves newer ones and other sandboxes alone', async () => {
       const { runtime, program } = fixture.subject;
       const old = await fixture.started();
       await fixture.subject.kill(old);
@@ -177,7 +177,7 @@ function describeInstances(fixture: ContractFixture): void {
   });
 
   describe('list', () => {
-    it('shows exactly what is there, alive or dead, and nothing after it is destroyed', async () => {
+    it('shows exactly the existing instances, alive or dead, and none that was destroyed', async () => {
       const { runtime } = fixture.subject;
       const alive = await fixture.started();
       const dead = await fixture.started();
@@ -215,7 +215,7 @@ function describeInstances(fixture: ContractFixture): void {
       expect(await fixture.subject.program.write(frozen, 'a', 'one')).toBe(true);
     });
 
-    it('dials, captures and destroys what the first one started', async ({ skip }) => {
+    it('dials, captures and destroys instances that the first server started', async ({ skip }) => {
       skip(fixture.subject.reopen === undefined, 'its instances end with the server');
       const instance = await fixture.started();
       await fixture.subject.program.write(instance, 'a', 'one');

@@ -36,7 +36,7 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await fixture.subject.program.read(elsewhere, 'b')).toBe('two');
     });
 
-    it('keeps edits and removals over several cycles', async ({ skip }) => {
+    it('keeps edits and removals over several pauses', async ({ skip }) => {
       skip(fixture.can.pause === 'none', 'it cannot pause');
       let instance = await fixture.started();
       await fixture.subject.program.write(instance, 'kept', 'as it was');
@@ -53,7 +53,7 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await fixture.subject.program.read(instance, 'removed')).toBe(removed);
     });
 
-    it('leaves the instance frozen and whole', async ({ skip }) => {
+    it('leaves the instance frozen and intact', async ({ skip }) => {
       skip(fixture.can.pause === 'none', 'it cannot pause');
       const instance = await fixture.started();
       await fixture.subject.program.write(instance, 'a', 'one');
@@ -64,7 +64,7 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await fixture.subject.program.read(instance, 'a')).toBe('one');
     });
 
-    it('leaves the instance frozen and whole when it fails or is aborted, and can be asked again', async ({
+    it('leaves the instance frozen and intact when it fails or is aborted, and can be repeated', async ({
       skip,
     }) => {
       skip(fixture.can.pause === 'none', 'it cannot pause');
@@ -103,7 +103,7 @@ export function describeSealing(fixture: ContractFixture): void {
   });
 
   describe('freeze and thaw', () => {
-    it('stop the program and let it go on, and may be repeated', async ({ skip }) => {
+    it('stop the program and let it run on, and may be repeated', async ({ skip }) => {
       skip(fixture.can.pause === 'none', 'it cannot pause');
       const instance = await fixture.started();
       const { runtime, program } = fixture.subject;
@@ -117,8 +117,8 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await program.read(instance, 'a')).toBe('three');
     });
 
-    it('keep a sealed checkpoint as it is while the instance goes on', async ({ skip }) => {
-      skip(!fixture.can.snapshotWhileRunning, 'it goes on from the checkpoint, not beside it');
+    it('keep a sealed checkpoint unchanged while the instance runs on', async ({ skip }) => {
+      skip(!fixture.can.snapshotWhileRunning, 'it cannot make a snapshot of a running instance');
       const instance = await fixture.started();
       await fixture.subject.program.write(instance, 'a', 'one');
       const checkpoint = await sealed(fixture.subject, instance, 'files', 'snapshot');
@@ -136,8 +136,8 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await fixture.subject.program.read(instance, 'a')).toBe('two');
     });
 
-    it('let the checkpoints of one run be sealed one after the other', async ({ skip }) => {
-      skip(!fixture.can.snapshotWhileRunning, 'it goes on from the checkpoint, not beside it');
+    it('allow several snapshots of one run, one after the other', async ({ skip }) => {
+      skip(!fixture.can.snapshotWhileRunning, 'it cannot make a snapshot of a running instance');
       const instance = await fixture.started();
       const checkpoints: SealedCheckpoint[] = [];
       for (const text of ['one', 'two', 'three']) {
@@ -151,7 +151,7 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(texts).toEqual(['one', 'two', 'three']);
     });
 
-    it('refuse an instance that is dead or was never there', async ({ skip }) => {
+    it('refuse an instance that is dead or unknown', async ({ skip }) => {
       skip(fixture.can.pause === 'none', 'it cannot pause');
       const dead = await fixture.started();
       await fixture.subject.kill(dead);
@@ -180,7 +180,7 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await fixture.subject.program.read(elsewhere, 'a')).toBe('one');
     });
 
-    it('says checkpoint_missing when nothing is left', async () => {
+    it('fails with checkpoint_missing when nothing is left', async () => {
       const wiped = await fixture.started();
       await fixture.subject.wipe(wiped);
       for (const instance of [wiped, newInstance()]) {
@@ -193,7 +193,7 @@ export function describeSealing(fixture: ContractFixture): void {
   });
 
   describe('a checkpoint', () => {
-    it('starts two instances that then go their own ways', async ({ skip }) => {
+    it('starts two instances that are then independent', async ({ skip }) => {
       skip(!fixture.can.fork, 'it cannot fork');
       const origin = await fixture.started();
       await fixture.subject.program.write(origin, 'a', 'shared');
@@ -226,7 +226,9 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await listedInstances(fixture.subject.runtime)).toEqual([]);
     });
 
-    it('whose memory alone is missing or damaged still gives its files back (R91, R93)', async ({ skip }) => {
+    it('whose memory alone is missing or damaged can still be started from its files (R91, R93)', async ({
+      skip,
+    }) => {
       const { runtime, store, program, memoryDamages } = fixture.subject;
       skip(fixture.can.pause !== 'memory', 'it does not keep memory');
       skip(memoryDamages === undefined, 'its memory cannot be told from the rest');
@@ -251,7 +253,7 @@ export function describeSealing(fixture: ContractFixture): void {
       }
     });
 
-    it('that is kept elsewhere is not there any more once it is discarded', async ({ skip }) => {
+    it('that is external is gone once it is discarded', async ({ skip }) => {
       skip(fixture.template.path !== null, 'it is kept here');
       const { runtime, program } = fixture.subject;
       const instance = await fixture.started();
@@ -301,7 +303,7 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await fixture.observed(instance)).toEqual({ is: 'frozen' });
     });
 
-    it('with memory: the processes come back as they were, or are said to be lost', async ({ skip }) => {
+    it('with memory: the processes are restored, or reported as lost', async ({ skip }) => {
       skip(fixture.can.pause !== 'memory', 'it does not keep memory');
       const instance = await fixture.started();
       await fixture.subject.program.write(instance, 'a', 'one');

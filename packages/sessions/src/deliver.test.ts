@@ -50,7 +50,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     });
   });
 
-  it('goes one after the other, in the order of sending, each once', async () => {
+  it('is delivered after the turn before it, in the order of sending, once', async () => {
     const inputs = ['one', 'two', 'three', 'four'];
     const turns = [];
     for (const input of inputs) turns.push(await sent(input));
@@ -59,7 +59,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(turns.map(({ seq }) => seq)).toEqual([1, 2, 3, 4]);
   });
 
-  it('is one turn, however often it is sent under one key', async () => {
+  it('is one turn, however often it is sent with one idempotency key', async () => {
     const keyed = { ...caller, idempotencyKey: 'k' };
     const turns = await Promise.all([1, 2, 3].map(() => here.sessions.send(keyed, id, 'hello')));
     expect(new Set(turns.map((turn) => turn.id)).size).toBe(1);
@@ -70,7 +70,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(here.inside.stdin).toHaveLength(1);
   });
 
-  it('waits out a failing wake, is delivered once when it works, and the error is gone (R106, R107)', async () => {
+  it('waits while the resume fails, is delivered once when it works, and the error is cleared (R106, R107)', async () => {
     await ended(await sent('first'));
     const { sandboxId } = await here.sessions.get(ORG, id);
     await here.world.engine.pause(caller, sandboxId as never);
@@ -93,31 +93,34 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(await sandboxesMade(here.world)).toBe(1);
   });
 
-  it.each(SESSION_POINTS)('is neither lost nor doubled when the server dies at "%s"', async (point) => {
-    const death = Promise.withResolvers<void>();
-    const died = Promise.withResolvers<void>();
-    const dying = await here.another({
-      atFaultPoint: (passed) => {
-        if (passed !== `session.${point}`) return undefined;
-        died.resolve();
-        return death.promise;
-      },
-    });
-    const turn = await sent('hello', dying);
-    await died.promise;
+  it.each(SESSION_POINTS)(
+    'is neither lost nor delivered twice when the server dies at "%s"',
+    async (point) => {
+      const death = Promise.withResolvers<void>();
+      const died = Promise.withResolvers<void>();
+      const dying = await here.another({
+        atFaultPoint: (passed) => {
+          if (passed !== `session.${point}`) return undefined;
+          died.resolve();
+          return death.promise;
+        },
+      });
+      const turn = await sent('hello', dying);
+      await died.promise;
 
-    const healed = await here.another();
-    await healed.deliver();
+      const healed = await here.another();
+      await healed.deliver();
 
-    expect(await ended(turn, healed)).toMatchObject({ state: 'done', output: 'echo hello\n' });
-    expect(here.inside.stdin).toHaveLength(1);
-    expect(await sandboxesMade(here.world)).toBe(1);
-    const { sandboxId } = await healed.get(ORG, id);
-    expect(await here.world.engine.get(ORG, sandboxId as never)).toMatchObject({ state: 'running' });
-    death.resolve();
-  });
+      expect(await ended(turn, healed)).toMatchObject({ state: 'done', output: 'echo hello\n' });
+      expect(here.inside.stdin).toHaveLength(1);
+      expect(await sandboxesMade(here.world)).toBe(1);
+      const { sandboxId } = await healed.get(ORG, id);
+      expect(await here.world.engine.get(ORG, sandboxId as never)).toMatchObject({ state: 'running' });
+      death.resolve();
+    },
+  );
 
-  it('whose receipt was lost is asked for again, and not written again', async () => {
+  it('whose receipt was lost is sent again, and not given to the program again', async () => {
     let broken = true;
     here.inside.fault = (when) => {
       if (when === 'after' && broken) throw unreachable();
@@ -132,7 +135,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(here.inside.stdin).toHaveLength(1);
   });
 
-  it('that was recorded and perhaps not written is unknown, and not sent again', async () => {
+  it('that was recorded and perhaps not given to the program is unknown, and not sent again', async () => {
     let broken = true;
     here.inside.fault = (when) => {
       if (when === 'recorded' && broken) throw unreachable();
@@ -167,7 +170,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(here.inside.stdin.map(({ order }) => order.input)).toEqual(['first', 'second']);
   });
 
-  it('whose sandbox slept in between is still known to its agent', async () => {
+  it('whose sandbox was paused meanwhile is still known to its agent', async () => {
     here.inside.fault = (when) => {
       if (when === 'after') throw unreachable();
     };
@@ -182,7 +185,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(here.inside.stdin).toHaveLength(1);
   });
 
-  it('after a loss of files is delivered with what was said before (R74)', async () => {
+  it('after a loss of files is delivered with the history (R74)', async () => {
     await ended(await sent('first'));
     const sandboxId = (await here.sessions.get(ORG, id)).sandboxId as never;
     here.world.runtime.vanish(sandboxId, true);
@@ -195,7 +198,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     ]);
   });
 
-  it('is not sent to a sandbox that the session left while it was looked at (R73, R74)', async () => {
+  it('is not sent to a sandbox that the session has left meanwhile (R73, R74)', async () => {
     await ended(await sent('first'));
     const { sandboxId: left } = await here.sessions.get(ORG, id);
     const { engine } = here.world;
@@ -212,7 +215,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(second?.order.history).toHaveLength(1);
   });
 
-  it('ends as failed when the program is gone that had it, and is not sent again', async () => {
+  it('fails when the program that had it is gone, and is not sent again', async () => {
     const gate = Promise.withResolvers<void>();
     here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await sent('hello');
@@ -223,7 +226,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(here.inside.stdin).toHaveLength(0);
   });
 
-  it('of a program that stays ends when the program says so, and names its thread', async () => {
+  it('of a service ends when the program says so, and the program can name its thread', async () => {
     const service = await here.sessions.open(ORG, 'stays', {
       ...SPEC,
       program: { command: 'x', mode: 'service' },
@@ -242,7 +245,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(await here.sessions.get(ORG, service.id)).toMatchObject({ agentThreadId: 't-1' });
   });
 
-  it('that nobody can deliver fails in the end', async () => {
+  it('that cannot be delivered fails in the end', async () => {
     here.world.runtime.start = () => Promise.reject(unreachable());
     const turn = await sent('hello');
     await untilPutOff(turn);

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { caller, ORG, SPEC, sandboxesMade, sessionWorld, unreachable } from '../testing/session-world.ts';
 
 describe.each(databaseKinds)('the life of a session on %s', (kind) => {
-  it('goes on through sleep, a failing wake, two servers and the death of its sandbox', async () => {
+  it('continues through pauses, a failing resume, two servers and the loss of its sandbox', async () => {
     const here = await sessionWorld(kind);
     try {
       const { sessions, world, inside } = here;

@@ -36,7 +36,7 @@ const HAPPENINGS: Readonly<Record<JobChange['is'], JobChange>> = {
 describe('a change of a job', () => {
   const pairs = JOB_STATES.flatMap((state) => JOB_CHANGES.map((change) => [state, change] as const));
 
-  it.each(pairs)('%s and %s: is what the table says, or refused (R98)', (state, change) => {
+  it.each(pairs)('%s and %s: follows the table, or is refused (R98)', (state, change) => {
     const job = jobIn(state);
     const to = JOB_TRANSITIONS[state][change];
     if (to === undefined) {
@@ -60,7 +60,7 @@ describe('jobs after a start', () => {
     selector: ({ tag }) => tag,
   });
 
-  it('runs every service and exactly the processes that came back, and suspends nothing (R98)', () => {
+  it('run if they are services or were restored, and none is suspended (R98)', () => {
     fc.assert(
       fc.property(
         processes,

@@ -7,7 +7,7 @@ import { allJobs } from './job.ts';
 
 const SERVICES = '[{"name":"web","command":"serve","cwd":"/app"},{"name":"worker","command":"work"}]';
 
-describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) => {
+describe.each(databaseKinds)('services and processes from before there were jobs, on %s', (kind) => {
   let fresh: FreshDatabase;
 
   beforeEach(async () => {
@@ -62,7 +62,7 @@ describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) =
       ),
     );
 
-  it('are told of as they were (R17, R98)', async () => {
+  it('become jobs with the state they had (R17, R98)', async () => {
     await sandbox('sbx_runs', ['creating', 'running'], '[]');
     await sandbox('sbx_sleeps', ['creating', 'running', 'pausing', 'paused'], '["connections"]');
     await sandbox('sbx_files', ['creating', 'running', 'pausing', 'paused'], '["processes","connections"]');

@@ -37,7 +37,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
   afterEach(() => world.dispose());
   const usage = (from = began, to = world.clock.now()) => usageOf(world.db, ORG, from, to);
 
-  it('adds up how long sandboxes ran and slept, of one organisation (R104)', async () => {
+  it('adds up how long the sandboxes of one organisation ran and were paused (R104)', async () => {
     const { engine, clock } = world;
     const { id } = await engine.create(caller, { resources: { memoryMb: 256 } });
     const other = await engine.create({ org: 'other' }, {});
@@ -65,7 +65,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     });
   });
 
-  it('cuts what lies across the ends of the range (R104)', async () => {
+  it('cuts spans at the ends of the range (R104)', async () => {
     const { engine, clock } = world;
     const { id } = await engine.create(caller, {});
     clock.advance(60 * SECOND);
@@ -85,14 +85,14 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     expect(left.pausedSeconds + right.pausedSeconds).toBe(whole.pausedSeconds);
   });
 
-  it('says that a figure is not known, and never 0, where nobody limits or counts (R104)', async () => {
+  it('reports null, not 0, where the runtime does not limit or count (R104)', async () => {
     const { engine, clock } = world;
     await engine.create(caller, {});
     clock.advance(SECOND);
     expect(await usage()).toMatchObject({ runningSeconds: 1, memoryMbSeconds: null, egressBytes: null });
   });
 
-  it('adds up the bytes that a runtime has counted, by the hour (R104)', async () => {
+  it('adds up the bytes that a runtime has counted, by hour (R104)', async () => {
     const { engine, clock } = world;
     const { id } = await engine.create(caller, { runtime: 'counting' });
     const exchange = (sent: number, received: number) =>
@@ -114,7 +114,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     });
   });
 
-  it('writes down what was counted when the server stops (R104)', async () => {
+  it('records the counted bytes when the server stops (R104)', async () => {
     const { id } = await world.engine.create(caller, { runtime: 'counting' });
     counting.exchanged.push({ instance: { sandboxId: id, generation: 1 }, sent: 7, received: 8 });
     await world.engine.stop();
@@ -122,7 +122,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     expect((await usage()).egressBytes).toEqual({ sent: 7, received: 8 });
   });
 
-  it('counts the bytes of checkpoints for as long as they are kept (R104)', async () => {
+  it('counts the bytes of checkpoints as long as they are kept (R104)', async () => {
     const { engine, clock } = world;
     const { id } = await engine.create(caller, {});
     const checkpoint = await engine.snapshot(caller, id);

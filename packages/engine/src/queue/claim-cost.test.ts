@@ -47,7 +47,7 @@ describe.each(databaseKinds)('claiming on %s with 100,000 jobs waiting', (kind) 
     return asked;
   }
 
-  it.runIf(kind === 'sqlite')('goes by the index to what it needs', async () => {
+  it.runIf(kind === 'sqlite')('reads only the rows it needs, by the index', async () => {
     const [heads, lease] = (await statementsOfAClaim()).map((one) => planOnSqlite(fresh.path, one));
     expect(heads).toContain('queue_jobs_claim (queue=?)');
     expect(heads).toContain('queue_jobs_claim (queue=? AND priority>?)');
