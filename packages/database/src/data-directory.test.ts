@@ -29,7 +29,7 @@ describe('the data directory', () => {
     claimed.push(directory);
     return directory;
   }
-  /** Another process that has the directory, until it is killed. */
+  /** Starts another process that claims the directory and holds it until it is killed. */
   async function otherProcess() {
     const script = `import { claimDataDirectory } from ${JSON.stringify(MODULE)};
       await claimDataDirectory(process.argv[1]);

@@ -72,7 +72,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       let runs = 0;
       const attempt = db.transaction(async (tx) => {
         runs += 1;
-        // What work makes of the failure does not keep it from running again.
+        // The transaction runs again although `work` throws another error.
         await tx.query("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$").catch(() => {
           throw new Error('hidden');
         });
@@ -132,7 +132,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       const hasty = await openThroughProxy({ idleTransactionTimeoutMs: 300 });
       const abandoned = hasty.transaction(async (tx) => {
         await add(tx, 1);
-        // Waits for the lock that the abandoned transaction holds.
+        // Waits for the lock that the idle transaction holds.
         await db.transaction((other) => add(other, 1));
         await add(tx, 2);
       });

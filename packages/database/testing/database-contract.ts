@@ -1,4 +1,4 @@
-/** What every adapter of the Database port must do. */
+/** The contract of every adapter of the Database port. */
 
 import { ConstraintViolation, type Database, type Transaction } from '@torpor/engine';
 import { type DatabaseKind, type FreshDatabase, freshDatabase } from '@torpor/engine/testing';
@@ -274,7 +274,7 @@ export function databaseContract(kind: DatabaseKind): void {
   });
 
   describe('notifications', () => {
-    /** Listens, and can wait for the next notice. */
+    /** Listens to a channel, and can wait for the next notification. */
     async function ear(channel: string, on: Database = db) {
       let heard = 0;
       let onHeard = () => {};
@@ -291,7 +291,7 @@ export function databaseContract(kind: DatabaseKind): void {
           }),
       };
     }
-    /** Notices come in order, so when this one has come, those before it have. */
+    /** Notifications arrive in order, so when this one has arrived, the earlier ones have too. */
     async function afterAllNotices() {
       const fence = await ear('fence');
       const heard = fence.next();

@@ -40,7 +40,7 @@ describe.each(testedDatabases)('a session from whose spec no sandbox can be crea
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).error?.code).toBe('not_found');
     await here.sessions.open(ORG, 'thread', SPEC);
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('done');
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
   it('keeps its spec as long as the spec works or fails only transiently', async () => {

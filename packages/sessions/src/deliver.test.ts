@@ -55,7 +55,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     const turns = [];
     for (const input of inputs) turns.push(await sent(input));
     for (const turn of turns) expect((await ended(turn)).state).toBe('done');
-    expect(here.inside.stdin.map(({ order }) => order.input)).toEqual(inputs);
+    expect(here.program.stdin.map(({ message }) => message.input)).toEqual(inputs);
     expect(turns.map(({ seq }) => seq)).toEqual([1, 2, 3, 4]);
   });
 
@@ -67,7 +67,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       code: 'idempotency_mismatch',
     });
     for (const turn of turns) await ended(turn);
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
   it('waits while the resume fails, is delivered once when it works, and the error is cleared (R106, R107)', async () => {
@@ -81,7 +81,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(await here.sessions.turn(ORG, id, turn.id)).toMatchObject({ state: 'waiting', sandboxId: null });
     expect(await here.sessions.get(ORG, id)).toMatchObject({ error: { code: 'unreachable' } });
     await here.sessions.deliver();
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
 
     here.world.runtime.start = start;
     here.world.clock.advance(120_000);
@@ -89,7 +89,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
 
     expect(await ended(turn)).toMatchObject({ state: 'done', error: null, output: 'echo second\n' });
     expect(await here.sessions.get(ORG, id)).toMatchObject({ sandboxId, error: null });
-    expect(here.inside.stdin.map(({ order }) => order.input)).toEqual(['first', 'second']);
+    expect(here.program.stdin.map(({ message }) => message.input)).toEqual(['first', 'second']);
     expect(await sandboxesMade(here.world)).toBe(1);
   });
 
@@ -112,7 +112,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       await healed.deliver();
 
       expect(await ended(turn, healed)).toMatchObject({ state: 'done', output: 'echo hello\n' });
-      expect(here.inside.stdin).toHaveLength(1);
+      expect(here.program.stdin).toHaveLength(1);
       expect(await sandboxesMade(here.world)).toBe(1);
       const { sandboxId } = await healed.get(ORG, id);
       expect(await here.world.engine.get(ORG, sandboxId as never)).toMatchObject({ state: 'running' });
@@ -122,7 +122,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
 
   it('whose receipt was lost is sent again, and not given to the program again', async () => {
     let broken = true;
-    here.inside.fault = (when) => {
+    here.program.fault = (when) => {
       if (when === 'after' && broken) throw unreachable();
     };
     const turn = await sent('hello');
@@ -132,12 +132,12 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     here.world.clock.advance(60_000);
     await here.sessions.deliver();
     expect(await ended(turn)).toMatchObject({ state: 'done' });
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
   it('that was recorded and perhaps not given to the program is unknown, and not sent again', async () => {
     let broken = true;
-    here.inside.fault = (when) => {
+    here.program.fault = (when) => {
       if (when === 'recorded' && broken) throw unreachable();
     };
     const turn = await sent('hello');
@@ -149,7 +149,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       state: 'unknown',
       error: { code: 'no_answer', retryable: false },
     });
-    expect(here.inside.stdin).toHaveLength(0);
+    expect(here.program.stdin).toHaveLength(0);
     expect(await ended(await sent('next'))).toMatchObject({ state: 'done' });
   });
 
@@ -157,32 +157,32 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     await ended(await sent('first'));
     const sandboxId = (await here.sessions.get(ORG, id)).sandboxId as never;
     const { id: checkpointId } = await here.world.engine.snapshot(caller, sandboxId, { name: 'before' });
-    here.inside.fault = (when) => {
+    here.program.fault = (when) => {
       if (when === 'after') throw unreachable();
     };
     const turn = await sent('second');
     await untilPutOff(turn);
     await here.world.engine.rollback(caller, sandboxId, { checkpointId });
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     here.world.clock.advance(60_000);
     await here.sessions.deliver();
     expect(await ended(turn)).toMatchObject({ state: 'unknown' });
-    expect(here.inside.stdin.map(({ order }) => order.input)).toEqual(['first', 'second']);
+    expect(here.program.stdin.map(({ message }) => message.input)).toEqual(['first', 'second']);
   });
 
   it('whose sandbox was paused meanwhile is still known to its agent', async () => {
-    here.inside.fault = (when) => {
+    here.program.fault = (when) => {
       if (when === 'after') throw unreachable();
     };
     const turn = await sent('hello');
     await untilPutOff(turn);
     const sandboxId = (await here.sessions.get(ORG, id)).sandboxId as never;
     await here.world.engine.pause(caller, sandboxId);
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     here.world.clock.advance(60_000);
     await here.sessions.deliver();
     expect(await ended(turn)).toMatchObject({ state: 'done' });
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
   it('after a loss of files is delivered with the history (R74)', async () => {
@@ -191,7 +191,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     here.world.runtime.vanish(sandboxId, true);
     expect(await ended(await sent('second'))).toMatchObject({ state: 'done', output: 'echo second\n' });
     await ended(await sent('third'));
-    expect(here.inside.stdin.map(({ order }) => order.history)).toEqual([
+    expect(here.program.stdin.map(({ message }) => message.history)).toEqual([
       null,
       [{ input: 'first', output: 'echo first\n' }],
       null,
@@ -210,20 +210,20 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       return seen;
     };
     expect(await ended(await sent('second'))).toMatchObject({ state: 'done' });
-    const second = here.inside.stdin.at(-1);
+    const second = here.program.stdin.at(-1);
     expect(second?.sandboxId).not.toBe(left);
-    expect(second?.order.history).toHaveLength(1);
+    expect(second?.message.history).toHaveLength(1);
   });
 
   it('fails when the program that had it is gone, and is not sent again', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await sent('hello');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
-    here.inside.stdin.length = 0;
+    here.program.stdin.length = 0;
     gate.resolve();
     expect(await ended(turn)).toMatchObject({ state: 'failed', error: { code: 'no_answer' } });
-    expect(here.inside.stdin).toHaveLength(0);
+    expect(here.program.stdin).toHaveLength(0);
   });
 
   it('of a service ends when the program says so, and the program can name its thread', async () => {
@@ -231,7 +231,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       ...SPEC,
       program: { command: 'x', mode: 'service' },
     });
-    here.inside.says = ({ id: turnId }) => [
+    here.program.answer = ({ id: turnId }) => [
       output(0, '{"torpor":{"thread":"t-1"}}\nhi\n'),
       output(31, `{"torpor":{"end":"${turnId}"}}\n`),
     ];

@@ -68,7 +68,7 @@ describe.each(testedDatabases)('a session on a runtime that is no longer configu
       },
     });
     expect(await answered(without, id, 'two')).toMatchObject({ state: 'done' });
-    expect(here.inside.stdin.at(-1)?.order.history).toHaveLength(1);
+    expect(here.program.stdin.at(-1)?.message.history).toHaveLength(1);
     const { items } = await without.wakes(ORG, id, 0, 10);
     expect(items.at(-1)).toMatchObject({ did: 'rebound', message: expect.stringContaining('"memory"') });
   });

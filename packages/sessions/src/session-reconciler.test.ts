@@ -24,7 +24,7 @@ describe.each(testedDatabases)('the session reconciler on %s', (kind) => {
     const { sandbox } = await here.sessions.getOrSpawn(caller, id);
     return { id, sandboxId: sandbox?.id as SandboxId };
   };
-  /** As from a database that was brought along without the sandboxes. */
+  /** Like a database that was copied without the sandboxes. */
   const stranded = async (count: number) => {
     const ids: SessionId[] = [];
     for (let i = 0; i < count; i++) ids.push((await here.sessions.open(ORG, `old-${i}`, SPEC)).id);

@@ -52,8 +52,8 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
   beforeEach(async () => {
     here = await sessionWorld(kind);
     id = (await here.sessions.open(ORG, 'thread-1', SPEC)).id;
-    here.inside.says = (order) => [
-      output(0, `{"torpor":{"thread":"t-1"}}\necho ${order.input}\n`),
+    here.program.answer = (message) => [
+      output(0, `{"torpor":{"thread":"t-1"}}\necho ${message.input}\n`),
       { is: 'end', exitCode: 0, signal: null },
     ];
   });
@@ -73,7 +73,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     await here.world.engine.kill(caller, sandboxId);
     return sandboxId;
   };
-  const lastHistory = () => here.inside.stdin.at(-1)?.order.history;
+  const lastHistory = () => here.program.stdin.at(-1)?.message.history;
 
   it('do not survive in a checkpoint from before that turn: the thread is cleared, and the program gets the history (R73, R74)', async () => {
     await say('one');
@@ -89,9 +89,9 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
       lostSince: checkpoint.sealedAt,
       threadKept: false,
     });
-    const { order } = here.inside.stdin.at(-1) ?? {};
-    expect(order?.agentThreadId).toBeNull();
-    expect(order?.history?.map(({ input }) => input)).toEqual(['one', 'two']);
+    const { message } = here.program.stdin.at(-1) ?? {};
+    expect(message?.agentThreadId).toBeNull();
+    expect(message?.history?.map(({ input }) => input)).toEqual(['one', 'two']);
   });
 
   it('survive in the checkpoint of the pause after it: the thread continues without the history (R73)', async () => {
@@ -105,18 +105,18 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
       lostSince: null,
       threadKept: true,
     });
-    expect(here.inside.stdin.at(-1)?.order).toMatchObject({ agentThreadId: 't-1', history: null });
+    expect(here.program.stdin.at(-1)?.message).toMatchObject({ agentThreadId: 't-1', history: null });
   });
 
   it('do not survive in a snapshot that was taken while the turn was running (R73)', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await here.sessions.send(caller, id, 'one');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
     const { id: from } = await here.world.engine.snapshot(caller, await sandboxOf(), { name: 'half' });
     gate.resolve();
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('done');
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     await kill();
     await say('two');
     expect((await session()).change).toMatchObject({ from, lost: ['processes', 'files'], threadKept: false });
@@ -125,7 +125,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
 
   it('survive in the checkpoint of a sandbox that was paused during the turn and never resumed (R73)', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await here.sessions.send(caller, id, 'one');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
     await pause();
@@ -226,14 +226,14 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
 
   it('do not belong to a thread that the old program names after the session was rebound (R73)', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await here.sessions.send(caller, id, 'one');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
     await here.sessions.rebind(caller, id, {});
     gate.resolve();
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).endedAt).not.toBeNull();
     expect(await session()).toMatchObject({ agentThreadId: null });
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     await say('two');
     expect(lastHistory()).toHaveLength(1);
   });

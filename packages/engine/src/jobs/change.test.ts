@@ -47,7 +47,7 @@ describe('a change of a job', () => {
     }
     const after = applyChange(job, HAPPENINGS[change], 9);
     expect(after).toMatchObject({ id: job.id, state: to });
-    // The schema holds the same: an end, an exit code and a reason are there exactly when the state says so.
+    // The schema has the same rule: end, exit code and reason are set exactly in the states that have them.
     expect(after.endedAt !== null).toBe(to === 'completed' || to === 'lost');
     expect(after.exitCode !== null).toBe(to === 'completed');
     expect(after.lostReason !== null).toBe(to === 'lost');

@@ -10,7 +10,7 @@ const caller = { org: 'org' };
 const WEB = { name: 'web', command: 'serve', port: 3000 };
 const idOf = (letter: string): JobId => `job_${letter.repeat(20)}`;
 
-/** Counts the statements that pass. */
+/** Counts the statements. */
 function counting(db: Database, count: { statements: number }): Database {
   const counted = <T extends object>(of: T): T =>
     new Proxy(of, {
@@ -204,7 +204,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(copy?.id).not.toBe(a.id);
     await world.engine.kill(caller, id);
     expect(await states(sandbox.id)).toEqual({ web: 'running', a: 'running' });
-    // Back to the checkpoint of its source, it has the same jobs and no second copy.
+    // After a rollback to the checkpoint of its source, the fork has the same jobs and no second copy.
     const { items } = await world.engine.checkpoints('org', id, 1);
     await world.engine.rollback(caller, sandbox.id, { checkpointId: items[0]?.id ?? 'ckpt_' });
     expect(await world.engine.allJobs('org', sandbox.id)).toHaveLength(2);
@@ -269,7 +269,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await world.engine.allJobs('org', id)).toMatchObject([
       { id: idOf('a'), state: 'running', pid: 9 },
     ]);
-    // Whoever comes late to write the job down finds it there.
+    // A caller that records the job late finds it there.
     expect(await track(id, 'a')).toMatchObject({ id: idOf('a'), pid: 9 });
     expect((await types(id)).filter((type) => type === 'job.created')).toHaveLength(1);
   });

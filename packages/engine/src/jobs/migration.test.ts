@@ -16,7 +16,7 @@ describe.each(databaseKinds)('services and processes from before there were jobs
   });
   afterEach(() => fresh.dispose());
 
-  /** A sandbox as the engine of then left it, with two services. */
+  /** A sandbox with two services, as the engine wrote it before there were jobs. */
   const sandbox = (id: `sbx_${string}`, states: readonly string[], lost: string) =>
     fresh.db.transaction(async (tx) => {
       await tx.query(
@@ -92,7 +92,7 @@ describe.each(databaseKinds)('services and processes from before there were jobs
     const lost = 'lost files_only_pause';
     expect(await told('sbx_files')).toEqual({ web: lost, worker: lost, f: lost });
     expect((await told('sbx_killed'))['k']).toBe('lost sandbox_killed');
-    // A process that sleeps is found again by the tag that its agent knows, and a service by its job's id.
+    // A suspended process is found again by the tag that its agent knows, and a service by its job's id.
     const captured = await fresh.db.query('SELECT checkpoint_id, tag FROM checkpoint_jobs ORDER BY tag');
     expect(captured).toMatchObject([
       { checkpoint_id: 'ckpt_of_sbx_sleeps', tag: `req_${'s'.repeat(20)}` },

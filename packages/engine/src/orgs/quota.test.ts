@@ -37,7 +37,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
       await updateQuotas(tx, ORG, { ...NONE, ...quotas });
     });
   const headOfLedger = () => world.db.query('SELECT position FROM ledger_head');
-  /** The details of the refusal, when that changed nothing. */
+  /** The details of the refusal; checks that the refusal changed nothing. */
   const refusal = async (work: () => Promise<unknown>) => {
     const before = await headOfLedger();
     const thrown = await work().then(
@@ -57,12 +57,12 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     await engine.create(caller, {});
     const details = await refusal(() => engine.create(caller, { name: 'refused' }));
     expect(details).toEqual({ quota: 'runningSandboxes', limit: 1, used: 1 });
-    // Other organisations do not notice.
+    // Other organisations are not affected.
     expect(await engine.create({ org: 'elsewhere' }, {})).toMatchObject({ state: 'running' });
   });
 
   it('are not exceeded by concurrent creates on two servers (R104)', async () => {
-    // On PostgreSQL nothing but the database keeps the two apart.
+    // On PostgreSQL only the lock in the database serialises the two servers.
     const second = await world.another();
     await set({ sandboxes: 3 });
     const creates = Array.from({ length: 8 }, (_, i) =>
@@ -84,7 +84,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     expect(await engine.fork(caller, id, { count: 2 })).toHaveLength(2);
     await engine.pause(caller, id);
     await set({ sandboxes: 4, runningSandboxes: 3 });
-    // The source sleeps, so two run and there is room for one.
+    // The source is paused, so two run and one more fits.
     expect(await engine.fork(caller, id)).toHaveLength(1);
   });
 
@@ -98,7 +98,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     expect(
       await refusal(() => engine.rollback(caller, first.id, { checkpointId: checkpoint.id })),
     ).toMatchObject({ used: 1 });
-    // A sandbox that runs is running, whatever the quota.
+    // Operations on a running sandbox do not count again.
     await set({ runningSandboxes: 0 });
     expect(await engine.resume(caller, second.id)).toMatchObject({ resumed: false });
     await set({ runningSandboxes: 1 });

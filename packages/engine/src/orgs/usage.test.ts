@@ -9,7 +9,7 @@ const ORG = 'acme';
 const caller = { org: ORG };
 const SECOND = 1_000;
 
-/** A runtime that counts traffic, which the test makes up. */
+/** A runtime that reports the traffic that a test gives it. */
 class CountingRuntime extends MemoryRuntime {
   exchanged: Egress[] = [];
 
@@ -75,7 +75,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     expect(await usage(at(20), at(30))).toMatchObject({ runningSeconds: 10, pausedSeconds: 0 });
     expect(await usage(at(50), at(75))).toMatchObject({ runningSeconds: 10, pausedSeconds: 15 });
     expect(await usage(at(60), at(75))).toMatchObject({ runningSeconds: 0, pausedSeconds: 15 });
-    // The parts of a range make up the whole.
+    // The usage of the parts of a range adds up to that of the whole.
     const [left, right, whole] = [
       await usage(at(0), at(47)),
       await usage(at(47), at(100)),
@@ -140,7 +140,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     const { engine, clock, runtime } = world;
     const { id } = await engine.create(caller, {});
     clock.advance(10 * SECOND);
-    // The instance is gone and nobody has told: the next server finds that out.
+    // The instance is gone without a report: the next server finds out.
     runtime.vanish(id, false);
     const next = await world.another();
     clock.advance(10 * SECOND);

@@ -11,11 +11,11 @@ import { type Job, LeaseLost } from './job.ts';
 import { complete } from './lease.ts';
 import { startWorker, type Worker, type WorkerOptions } from './worker.ts';
 
-/** A third of it is like no other pause, so that tests can tell who sleeps. */
+/** A third of it differs from every other pause, so that tests recognise the sleep between renewals. */
 const LEASE = 2_100;
 const POLL = 60_000;
 
-/** Something that happens once and can be waited for. */
+/** An event that happens once and can be awaited. */
 function event<T = void>() {
   return Promise.withResolvers<T>();
 }
@@ -107,7 +107,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     });
     await clock.untilAsleepFor(POLL);
     await db.transaction((tx) =>
-      // As a notice that got lost looks from here.
+      // Simulates a lost notification.
       enqueue(
         { query: (...asked) => tx.query(...asked), notify: () => {} },
         {
@@ -225,7 +225,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
       return (tx) => tx.query("UPDATE queue_jobs SET payload = 'stale'").then(() => undefined);
     });
     await begun.promise;
-    // As if this worker had been away for the length of a lease: the other's clock is ahead.
+    // The clock of the other worker is ahead by the length of a lease, so it takes the job over.
     const other = await claim(db, {
       queues: ['q'],
       owner: 'other',
@@ -344,7 +344,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
       clock.advance(1_500);
       await stopped;
       clock.advance(2 * LEASE);
-      // A last renewal may have been under way, and holds the row for its moment.
+      // A last renewal may still be under way and hold the row lock.
       const takeOver = () => claim(db, { queues: ['q'], owner: 'next', now: clock.now(), leaseMs: LEASE });
       await expect.poll(takeOver).toMatchObject({ id, attempts: 2 });
     });

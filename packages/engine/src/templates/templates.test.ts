@@ -51,7 +51,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     return checkpoint.id;
   };
 
-  /** The runtime begins to make one, and goes on when it is let. */
+  /** The runtime begins to prepare a template, and continues when the test lets it. */
   function held() {
     let [begin, goOn, giveUp]: ((reason?: unknown) => void)[] = [];
     const begun = new Promise((resolve) => {
@@ -145,7 +145,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       await refused(engine.create(caller, { template: 'app' }), 'transitioning');
       await refused(engine.deleteTemplate('org', 'app'), 'transitioning');
       await refused(make('app'), 'conflict');
-      // Longer than an operation may take: a large root does.
+      // Longer than an operation may take, as for a large root.
       world.clock.advance(130_000);
       await engine.heartbeat();
       await engine.reconcile();

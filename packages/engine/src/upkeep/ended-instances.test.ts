@@ -5,7 +5,7 @@ import type { Engine } from '../engine.ts';
 
 const caller = { org: 'org' };
 
-/** No round runs in these tests, so that only what they do can find the end. */
+/** No rounds run in these tests, so that only the calls of the tests can notice the end. */
 describe('a sandbox whose processes have ended', () => {
   let world: World;
   let engine: Engine;

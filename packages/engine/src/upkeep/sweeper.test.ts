@@ -52,7 +52,7 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     world.clock.advance(61_000);
     const original = world.db.query.bind(world.db);
     let moved = false;
-    // The sweep reads what is due; before it takes the lock, somebody gives the sandbox more time.
+    // The sweeper reads the due sandbox; before it takes the lock, a request extends the lifetime.
     Object.assign(world.db, {
       query: async (sql: string, params?: readonly (string | number | null)[]) => {
         const rows = await original(sql, params);
