@@ -88,7 +88,7 @@ async function deadSandbox(
   { engine, runtime, store }: SessionWorld['world'],
   lost: boolean,
 ): Promise<SandboxId> {
-  const { id } = await engine.create(caller, {});
+  const { id } = (await engine.create(caller, {})).sandbox;
   if (lost) {
     runtime.vanish(id, true);
     await engine.compareOne(ORG, id);

@@ -1,6 +1,6 @@
 /** An engine for tests: a real database, a runtime and a store in memory, a manual clock. */
 
-import { Engine, type EngineParts } from '../src/engine.ts';
+import { createEngine, type Engine, type EngineParts } from '../src/engine.ts';
 import { noFaults } from '../src/fault-points.ts';
 import type { Database } from '../src/ports/database.ts';
 import { randomIds } from '../src/ports/ids.ts';
@@ -66,7 +66,7 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
   };
   const engines: Engine[] = [];
   const another = async (more: Partial<EngineParts> = {}) => {
-    const engine = new Engine({ ...parts(), ...more });
+    const engine = createEngine({ ...parts(), ...more });
     await engine.start({ rounds: false });
     engines.push(engine);
     return engine;

@@ -179,10 +179,10 @@ async function headOfLedger(): Promise<number> {
 
 async function send(request: InjectOptions): Promise<LightMyRequestResponse> {
   let timer: NodeJS.Timeout | undefined;
-  const patience = new Promise<never>((_, reject) => {
+  const timeout = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error('there was no answer')), PATIENCE_MS);
   });
-  return Promise.race([server.app.server.inject(request), patience]).finally(() => clearTimeout(timer));
+  return Promise.race([server.app.server.inject(request), timeout]).finally(() => clearTimeout(timer));
 }
 
 async function holdsFor(request: InjectOptions): Promise<void> {

@@ -156,7 +156,8 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
   it('is unknown when the sandbox was rolled back past its record', async () => {
     await ended(await sent('first'));
     const sandboxId = (await here.sessions.get(ORG, id)).sandboxId as never;
-    const { id: checkpointId } = await here.world.engine.snapshot(caller, sandboxId, { name: 'before' });
+    const { id: checkpointId } = (await here.world.engine.snapshot(caller, sandboxId, { name: 'before' }))
+      .checkpoint;
     here.program.fault = (when) => {
       if (when === 'after') throw unreachable();
     };

@@ -91,7 +91,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
   it('creates a sandbox from the last files of a killed one, and keeps the thread', async () => {
     const sandboxId = await withThread();
     here.world.runtime.work(sandboxId, '/note', 'kept');
-    const { id: from } = await here.world.engine.snapshot(caller, sandboxId, { name: 'before' });
+    const { id: from } = (await here.world.engine.snapshot(caller, sandboxId, { name: 'before' })).checkpoint;
     await here.world.engine.kill(caller, sandboxId);
     const { session, sandbox } = await spawn();
     expect(session).toMatchObject({ agentThreadId: 'thread-of-agent', change: { why: 'killed', from } });

@@ -113,7 +113,8 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await here.sessions.send(caller, id, 'one');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
-    const { id: from } = await here.world.engine.snapshot(caller, await sandboxOf(), { name: 'half' });
+    const { id: from } = (await here.world.engine.snapshot(caller, await sandboxOf(), { name: 'half' }))
+      .checkpoint;
     gate.resolve();
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('done');
     here.program.fault = () => {};
@@ -159,7 +160,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     await here.sessions.rebind(caller, id, {});
     const { session: back } = await here.sessions.rebind(caller, id, { sandboxId });
     expect(back.change).toMatchObject({ did: 'rebound', lost: [], lostSince: null, threadKept: true });
-    const other = await here.world.engine.create(caller, {});
+    const other = (await here.world.engine.create(caller, {})).sandbox;
     const { session: elsewhere } = await here.sessions.rebind(caller, id, { sandboxId: other.id });
     expect(elsewhere.change).toMatchObject({ lost: ['processes', 'files'], threadKept: false });
     expect(elsewhere.change?.lostSince).toBe(elsewhere.createdAt);
@@ -167,7 +168,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
 
   it('are not lost when a session without turns is bound to a sandbox', async () => {
     const { id: fresh } = await here.sessions.open(ORG, 'fresh', SPEC);
-    const { id: sandboxId } = await here.world.engine.create(caller, {});
+    const { id: sandboxId } = (await here.world.engine.create(caller, {})).sandbox;
     const { session: bound } = await here.sessions.rebind(caller, fresh, { sandboxId });
     expect(bound.change).toMatchObject({ did: 'rebound', lost: [], lostSince: null });
   });
@@ -175,7 +176,8 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
   it('are lost when the sandbox was rolled back to an earlier checkpoint, and the next turn brings the history (R73, R74)', async () => {
     await say('one');
     const sandboxId = await sandboxOf();
-    const { id: checkpointId } = await here.world.engine.snapshot(caller, sandboxId, { name: 'before' });
+    const { id: checkpointId } = (await here.world.engine.snapshot(caller, sandboxId, { name: 'before' }))
+      .checkpoint;
     await say('two');
     await here.world.engine.rollback(caller, sandboxId, { checkpointId: checkpointId as CheckpointId });
     await say('three');

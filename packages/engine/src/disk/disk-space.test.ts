@@ -60,7 +60,7 @@ describe('a disk that fills up', () => {
   const free = async (bytes: number) => {
     world.clock.advance(1);
     world.store.room = { freeBytes: bytes, totalBytes: GIB };
-    await world.engine.lookAtDisk();
+    await world.engine.checkDisk();
   };
   const announced = () =>
     world.reported.filter(({ what }) => what.startsWith('disk ')).map(({ facts }) => facts['event']);
@@ -88,8 +88,8 @@ describe('a disk that fills up', () => {
   });
 
   it('refuses creates, forks and snapshots before it refuses a pause (R112)', async () => {
-    const { id } = await world.engine.create(CALLER, {});
-    const other = await world.engine.create(CALLER, {});
+    const { id } = (await world.engine.create(CALLER, {})).sandbox;
+    const other = (await world.engine.create(CALLER, {})).sandbox;
     await free(40 * MIB);
 
     const refusal = {
@@ -106,15 +106,15 @@ describe('a disk that fills up', () => {
     await world.engine.pause(CALLER, id);
     await world.engine.resume(CALLER, id);
     expect((await world.engine.get('org', id)).state).toBe('running');
-    expect((await world.engine.kill(CALLER, other.id)).state).toBe('killed');
+    expect((await world.engine.kill(CALLER, other.id)).sandbox.state).toBe('killed');
     await free(60 * MIB);
     await world.engine.create(CALLER, {});
   });
 
   it('repeats the answer of an earlier create with the same idempotency key', async () => {
     const caller = { ...CALLER, idempotencyKey: 'key' };
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await free(1 * MIB);
-    expect((await world.engine.create(caller, {})).id).toBe(id);
+    expect((await world.engine.create(caller, {})).sandbox.id).toBe(id);
   });
 });

@@ -16,10 +16,12 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
   it('has no gaps, per sandbox and in total, however many transactions append at once', async () => {
     const { engine } = world;
     const sandboxes = await Promise.all(Array.from({ length: 8 }, () => engine.create(caller, {})));
-    await Promise.all(sandboxes.map(({ id }) => engine.pause(caller, id)));
+    await Promise.all(sandboxes.map(({ sandbox: { id } }) => engine.pause(caller, id)));
     const all = await engine.events({ org: 'org', afterPosition: 0 }, 1_000);
     expect(all.map((event) => event.position)).toEqual(all.map((_, i) => i + 1));
-    for (const { id } of sandboxes) {
+    for (const {
+      sandbox: { id },
+    } of sandboxes) {
       const events = await engine.events({ sandboxId: id, afterSeq: 0 }, 100);
       expect(events.map((event) => event.seq)).toEqual(events.map((_, i) => i + 1));
       expect(fold(events)).toMatchObject({ state: 'paused' });
@@ -28,7 +30,7 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
 
   it('streams to many readers from where each stopped, and never misses the last event (R95)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const stop = new AbortController();
     const read = async (afterSeq: number) => {
       const seen: EventView[] = [];
@@ -53,7 +55,7 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
 
   it('notifies the readers of another server too', async () => {
     const other = await world.another();
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const stop = new AbortController();
     const seen = (async () => {
       for await (const event of other.follow({ sandboxId: id, afterSeq: 0 }, stop.signal)) {
@@ -68,7 +70,7 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
 
   it('records the checkpoint of a pause and the source of a resume (R90, R95)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await engine.resume(caller, id);
     const events = await engine.events({ sandboxId: id, afterSeq: 0 }, 100);

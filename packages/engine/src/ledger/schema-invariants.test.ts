@@ -41,15 +41,15 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
     });
 
   it('cannot write the state paused without a sealed checkpoint (R85)', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(write("UPDATE sandboxes SET state = 'paused' WHERE id = $1", [id]));
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: null }));
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: 'ckpt_that_is_not_there' }));
   });
 
   it('cannot attach a checkpoint that is still being written or belongs to another sandbox', async () => {
-    const { id } = await world.engine.create(caller, {});
-    const other = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
+    const other = (await world.engine.create(caller, {})).sandbox;
     const { checkpoint } = await world.engine.pause(caller, other.id);
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: checkpoint.id }));
     await write(
@@ -63,7 +63,7 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   });
 
   it('cannot delete the checkpoint of a paused sandbox (R87)', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const { checkpoint } = await world.engine.pause(caller, id);
     await refused(
       write("UPDATE checkpoints SET state = 'deleted', sealed = 0 WHERE id = $1", [checkpoint.id]),
@@ -72,7 +72,7 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   });
 
   it('cannot open two operations on one sandbox (R111)', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const open = (op: string) =>
       write(
         `INSERT INTO operations (id, org, sandbox_id, kind, request, reason, owner, fence, started_at, deadline_at)
@@ -85,7 +85,7 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   });
 
   it('cannot append an event out of sequence, or one with an illegal transition', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(nextEvent(id, { seq: 9, previous_seq: 8 }));
     await refused(nextEvent(id, { previous_state: 'creating' }));
     await refused(nextEvent(id, { state: 'killed' }));
@@ -93,20 +93,20 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   });
 
   it('cannot change or delete events', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(write("UPDATE events SET state = 'lost' WHERE sandbox_id = $1", [id]));
     await refused(write('DELETE FROM events WHERE sandbox_id = $1', [id]));
   });
 
   it('cannot give a sandbox another state than its last event', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(write("UPDATE sandboxes SET state = 'killed' WHERE id = $1", [id]));
     await refused(write("UPDATE sandboxes SET state = 'creating', seq = 1 WHERE id = $1", [id]));
     await refused(write('UPDATE sandboxes SET generation = 7 WHERE id = $1', [id]));
   });
 
   it('updates the sandbox with every event it appends', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await nextEvent(id, { state: 'pausing' });
     const [row] = await world.db.query('SELECT state FROM sandboxes WHERE id = $1', [id]);
     expect(row).toEqual({ state: 'pausing' });

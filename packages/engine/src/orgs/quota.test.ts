@@ -58,7 +58,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     const details = await refusal(() => engine.create(caller, { name: 'refused' }));
     expect(details).toEqual({ quota: 'runningSandboxes', limit: 1, used: 1 });
     // Other organisations are not affected.
-    expect(await engine.create({ org: 'elsewhere' }, {})).toMatchObject({ state: 'running' });
+    expect((await engine.create({ org: 'elsewhere' }, {})).sandbox).toMatchObject({ state: 'running' });
   });
 
   it('are not exceeded by concurrent creates on two servers (R104)', async () => {
@@ -78,22 +78,22 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
 
   it('refuse a whole fork when not all its children fit (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await set({ sandboxes: 3 });
     expect(await refusal(() => engine.fork(caller, id, { count: 3 }))).toMatchObject({ quota: 'sandboxes' });
-    expect(await engine.fork(caller, id, { count: 2 })).toHaveLength(2);
+    expect((await engine.fork(caller, id, { count: 2 })).forks).toHaveLength(2);
     await engine.pause(caller, id);
     await set({ sandboxes: 4, runningSandboxes: 3 });
     // The source is paused, so two run and one more fits.
-    expect(await engine.fork(caller, id)).toHaveLength(1);
+    expect((await engine.fork(caller, id)).forks).toHaveLength(1);
   });
 
   it('count a resume and a rollback of a paused sandbox as running (R104)', async () => {
     const { engine } = world;
-    const first = await engine.create(caller, {});
+    const first = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, first.id);
     await set({ runningSandboxes: 1 });
-    const second = await engine.create(caller, {});
+    const second = (await engine.create(caller, {})).sandbox;
     expect(await refusal(() => engine.resume(caller, first.id))).toMatchObject({ used: 1 });
     expect(
       await refusal(() => engine.rollback(caller, first.id, { checkpointId: checkpoint.id })),
@@ -109,14 +109,14 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
 
   it('never refuse a pause (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await set({ runningSandboxes: 0, sandboxes: 0, memoryMb: 0, diskMb: 0 });
     expect((await engine.pause(caller, id)).sandbox.state).toBe('paused');
   });
 
   it('let a sandbox run on that its runtime has to pause for a snapshot (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, { runtime: 'sleeper' });
+    const { id } = (await engine.create(caller, { runtime: 'sleeper' })).sandbox;
     await set({ runningSandboxes: 1 });
     await engine.snapshot(caller, id);
     expect((await engine.get(ORG, id)).state).toBe('running');
@@ -125,7 +125,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
   it('add up the memory limits of running sandboxes (R104)', async () => {
     const { engine } = world;
     await set({ memoryMb: 1_000 });
-    const { id } = await engine.create(caller, { resources: { memoryMb: 600 } });
+    const { id } = (await engine.create(caller, { resources: { memoryMb: 600 } })).sandbox;
     const more = { resources: { memoryMb: 500 } };
     expect(await refusal(() => engine.create(caller, more))).toEqual({
       quota: 'memoryMb',
@@ -140,7 +140,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
 
   it('refuse new sandboxes and snapshots once the checkpoints fill the disk quota (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.snapshot(caller, id);
     await set({ diskMb: 1 });
     expect(await refusal(() => engine.snapshot(caller, id))).toMatchObject({ quota: 'diskMb', used: 1 });
@@ -155,7 +155,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     await set({ sandboxes: 0 });
     expect(await refusal(() => engine.create(keyed, {}))).toMatchObject({ limit: 0 });
     await set({});
-    expect(await engine.create(keyed, {})).toMatchObject({ state: 'running' });
+    expect((await engine.create(keyed, {})).sandbox).toMatchObject({ state: 'running' });
   });
 
   it('refuse every operation in a deleted organisation (R104)', async () => {

@@ -39,8 +39,8 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('adds up how long the sandboxes of one organisation ran and were paused (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, { resources: { memoryMb: 256 } });
-    const other = await engine.create({ org: 'other' }, {});
+    const { id } = (await engine.create(caller, { resources: { memoryMb: 256 } })).sandbox;
+    const other = (await engine.create({ org: 'other' }, {})).sandbox;
     clock.advance(10 * SECOND);
     await engine.pause(caller, id);
     clock.advance(100 * SECOND);
@@ -67,7 +67,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('cuts spans at the ends of the range (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     clock.advance(60 * SECOND);
     await engine.pause(caller, id);
     clock.advance(60 * SECOND);
@@ -94,7 +94,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('adds up the bytes that a runtime has counted, by hour (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, { runtime: 'counting' });
+    const { id } = (await engine.create(caller, { runtime: 'counting' })).sandbox;
     const exchange = (sent: number, received: number) =>
       counting.exchanged.push({ instance: { sandboxId: id, generation: 1 }, sent, received });
     exchange(10, 1_000);
@@ -115,7 +115,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
   });
 
   it('records the counted bytes when the server stops (R104)', async () => {
-    const { id } = await world.engine.create(caller, { runtime: 'counting' });
+    const { id } = (await world.engine.create(caller, { runtime: 'counting' })).sandbox;
     counting.exchanged.push({ instance: { sandboxId: id, generation: 1 }, sent: 7, received: 8 });
     await world.engine.stop();
     world.clock.advance(SECOND);
@@ -124,8 +124,8 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('counts the bytes of checkpoints as long as they are kept (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, {});
-    const checkpoint = await engine.snapshot(caller, id);
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const checkpoint = (await engine.snapshot(caller, id)).checkpoint;
     const bytes = checkpoint.bytes ?? 0;
     expect(bytes).toBeGreaterThan(0);
     clock.advance(10 * SECOND);
@@ -138,7 +138,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('loses nothing when the server dies between a pause and its answer (R104)', async () => {
     const { engine, clock, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     clock.advance(10 * SECOND);
     // The instance is gone without a report: the next server finds out.
     runtime.vanish(id, false);
@@ -151,7 +151,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('agrees with the events of the ledger, and its totals with its spans (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     for (let i = 1; i <= 4; i++) {
       clock.advance(i * SECOND);
       await engine.pause(caller, id);

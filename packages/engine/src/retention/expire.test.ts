@@ -32,7 +32,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   afterAll(() => world.dispose());
 
   async function paused(request: CreateRequest = {}): Promise<SandboxId> {
-    const { id } = await world.engine.create(caller, request);
+    const { id } = (await world.engine.create(caller, request)).sandbox;
     await world.engine.pause(caller, id);
     return id;
   }
@@ -175,9 +175,9 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   });
 
   it('keeps the named checkpoints and templates of a deleted sandbox', async () => {
-    const { id } = await world.engine.create(caller, { deletePausedAfterSeconds: DAY });
-    const named = await world.engine.snapshot(caller, id, { name: 'release' });
-    const made = await world.engine.snapshot(caller, id, {});
+    const { id } = (await world.engine.create(caller, { deletePausedAfterSeconds: DAY })).sandbox;
+    const named = (await world.engine.snapshot(caller, id, { name: 'release' })).checkpoint;
+    const made = (await world.engine.snapshot(caller, id, {})).checkpoint;
     await world.engine.nameTemplate(org, { name: 'mine', from: made.id });
     await world.engine.pause(caller, id);
     const { checkpointId } = await world.engine.get(org, id);
@@ -187,8 +187,8 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     await world.engine.reconcile();
     expect((await world.engine.checkpoint(org, checkpointId as never)).state).toBe('deleted');
     expect((await world.engine.checkpoint(org, named.id)).state).toBe('sealed');
-    expect((await world.engine.create(caller, { template: 'mine' })).state).toBe('running');
-    expect((await world.engine.create(caller, { from: named.id })).state).toBe('running');
+    expect((await world.engine.create(caller, { template: 'mine' })).sandbox.state).toBe('running');
+    expect((await world.engine.create(caller, { from: named.id })).sandbox.state).toBe('running');
   });
 
   it('finishes a deletion that failed half-way (R112)', async () => {

@@ -2,12 +2,12 @@
 import type { CheckpointId } from '@torpor/protocol';
 import { sealCaptured } from '../acts/seal.ts';
 import {
-  EVERYBODY,
   findCheckpoint,
   forRuntime,
   insertWriting,
   markDeleted,
   markSealed,
+  SHARED_ORG,
 } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
@@ -46,7 +46,7 @@ async function prepareBuiltIn(
   const id = ctx.ids.next('ckpt');
   const row = {
     id,
-    org: EVERYBODY,
+    org: SHARED_ORG,
     sandboxId: null,
     generation: null,
     seq: 0,
@@ -83,7 +83,7 @@ function insertBuiltIn(
   id: CheckpointId,
 ): Promise<boolean> {
   return insertTemplate(tx, {
-    org: EVERYBODY,
+    org: SHARED_ORG,
     name,
     runtime,
     definition: definitionOf({}),

@@ -86,7 +86,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       });
       const worker = { name: 'worker', command: 'work' };
       const request = { template: 'app', services: [worker], env: { PLACE: 'sandbox' } };
-      const sandbox = await engine.create(caller, request);
+      const sandbox = (await engine.create(caller, request)).sandbox;
       expect(sandbox).toMatchObject({
         template: 'app',
         baseId: made.checkpointId,
@@ -102,9 +102,9 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     it('has its service replaced by a service of the sandbox with the same name', async () => {
       await make('app', { services: [web] });
       const own = { ...web, command: 'serve otherwise' };
-      expect((await engine.create(caller, { template: 'app', services: [own] })).services).toMatchObject([
-        own,
-      ]);
+      expect(
+        (await engine.create(caller, { template: 'app', services: [own] })).sandbox.services,
+      ).toMatchObject([own]);
     });
 
     it('leaves no row, no bytes and no taken name when it cannot be made', async () => {
@@ -127,7 +127,9 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
 
     it('belongs to one runtime, which its sandboxes get by default', async () => {
       await make('app', { runtime: 'provider' });
-      expect(await engine.create(caller, { template: 'app' })).toMatchObject({ runtime: 'provider' });
+      expect((await engine.create(caller, { template: 'app' })).sandbox).toMatchObject({
+        runtime: 'provider',
+      });
       await refused(engine.create(caller, { template: 'app', runtime: 'memory' }), 'not_found');
     });
   });
@@ -213,13 +215,13 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
 
   describe('from a checkpoint', () => {
     it('starts sandboxes with the services and environment of its source, like a fork', async () => {
-      const { id } = await engine.create(caller, { services: [web], env: { A: '1' } });
+      const { id } = (await engine.create(caller, { services: [web], env: { A: '1' } })).sandbox;
       world.runtime.work(id, '/seeded', 'yes');
       const { checkpoint } = await engine.pause(caller, id);
       const made = await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
       expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web] });
-      const { id: first } = await engine.create(caller, { template: 'seeded' });
-      const { id: second, services } = await engine.create(caller, { template: 'seeded' });
+      const { id: first } = (await engine.create(caller, { template: 'seeded' })).sandbox;
+      const { id: second, services } = (await engine.create(caller, { template: 'seeded' })).sandbox;
       expect(services).toMatchObject([web]);
       for (const one of [first, second]) {
         expect(world.runtime.look(one)).toMatchObject({ files: { '/seeded': 'yes' }, counter: 1 });
@@ -231,7 +233,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     });
 
     it('keeps the checkpoint as long as the template exists, whatever happens to its sandbox', async () => {
-      const { id } = await engine.create(caller, {});
+      const { id } = (await engine.create(caller, {})).sandbox;
       const { checkpoint } = await engine.pause(caller, id);
       await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
       await engine.resume(caller, id);
@@ -240,14 +242,16 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       await engine.reconcile();
       expect(await stored()).toContain(checkpoint.id);
       await refused(engine.deleteCheckpoint('org', checkpoint.id), 'conflict');
-      await engine.create(caller, { template: 'seeded' }).then((sandbox) => engine.kill(caller, sandbox.id));
+      await engine
+        .create(caller, { template: 'seeded' })
+        .then(({ sandbox }) => engine.kill(caller, sandbox.id));
       await engine.deleteTemplate('org', 'seeded');
       await engine.reconcile();
       expect(await stored()).not.toContain(checkpoint.id);
     });
 
     it('is refused for a checkpoint that cannot be forked or does not exist', async () => {
-      const { id } = await engine.create(caller, { runtime: 'provider' });
+      const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
       const { checkpoint } = await engine.pause(caller, id);
       await refused(engine.nameTemplate('org', { name: 'x', from: checkpoint.id }), 'capability_unsupported');
       await refused(engine.nameTemplate('org', { name: 'x', from: `ckpt_${'0'.repeat(20)}` }), 'not_found');
@@ -261,8 +265,8 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     it('is not visible to another organisation, which may use its name (R104)', async () => {
       const { checkpointId } = await make('app');
       if (checkpointId === null) throw new Error('It is not ready.');
-      const { id } = await engine.create(caller, {});
-      const snapshot = await engine.snapshot(caller, id);
+      const { id } = (await engine.create(caller, {})).sandbox;
+      const snapshot = (await engine.snapshot(caller, id)).checkpoint;
       await refused(engine.template('other', 'app'), 'not_found');
       await refused(engine.create({ org: 'other' }, { template: 'app' }), 'not_found');
       await refused(engine.deleteTemplate('other', 'app'), 'not_found');
@@ -272,13 +276,13 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect((await engine.templates('other')).map(({ name }) => name)).not.toContain('app');
       const archive = await archiveOf('another root');
       await engine.prepareTemplate({ org: 'other' }, { name: 'app', archive });
-      const theirs = await engine.create({ org: 'other' }, { template: 'app' });
+      const theirs = (await engine.create({ org: 'other' }, { template: 'app' })).sandbox;
       expect(world.runtime.look(theirs.id)?.files).toEqual({ '/root': 'another root' });
     });
 
     it('has a name that is neither taken nor built in; of two concurrent creates one succeeds', async () => {
-      const { id } = await engine.create(caller, {});
-      const { id: from } = await engine.snapshot(caller, id);
+      const { id } = (await engine.create(caller, {})).sandbox;
+      const { id: from } = (await engine.snapshot(caller, id)).checkpoint;
       await make('app');
       await refused(make('app'), 'conflict');
       await refused(engine.refuseTemplate('org', { name: 'app' }), 'conflict');
@@ -295,7 +299,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
   describe('that is deleted', () => {
     it('keeps its sandboxes, and its bytes as long as one of them needs them', async () => {
       const { checkpointId } = await make('app');
-      const { id } = await engine.create(caller, { template: 'app' });
+      const { id } = (await engine.create(caller, { template: 'app' })).sandbox;
       await engine.deleteTemplate('org', 'app');
       await refused(engine.create(caller, { template: 'app' }), 'not_found');
       await engine.reconcile();
@@ -315,7 +319,8 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
 
     it('does not keep a sandbox from resuming that may fall back to it', async () => {
       await make('app');
-      const { id } = await engine.create(caller, { template: 'app', fallback: ['files', 'template'] });
+      const { id } = (await engine.create(caller, { template: 'app', fallback: ['files', 'template'] }))
+        .sandbox;
       await engine.pause(caller, id);
       await engine.deleteTemplate('org', 'app');
       expect((await engine.resume(caller, id)).sandbox.state).toBe('running');

@@ -16,7 +16,7 @@ describe('a sandbox whose processes have ended', () => {
   afterEach(() => world.dispose());
 
   async function ended() {
-    const { id, generation } = await engine.create(caller, {});
+    const { id, generation } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/kept', 'text');
     world.runtime.vanish(id, false);
     return { sandboxId: id, generation };
@@ -67,7 +67,7 @@ describe('a sandbox whose processes have ended', () => {
   });
 
   it('stays running in the answer when it cannot be observed (R85)', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     Object.assign(world.runtime, {
       observe: async () => {
         throw new TorporError('unreachable', 'not now');

@@ -13,7 +13,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
   it('turns a gone container with its files into a recovered checkpoint (R108)', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     runtime.work(id, '/a', '1');
     runtime.vanish(id, false);
     await engine.reconcile();
@@ -35,7 +35,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
   it('returns to the last checkpoint when the files are gone too, and never silently (R92, R93)', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     runtime.work(id, '/a', '1');
     const { checkpoint } = await engine.pause(caller, id);
     await engine.resume(caller, id);
@@ -56,7 +56,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
   it('declares a sandbox lost only when it was never paused and nothing is left', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     runtime.vanish(id, true);
     await engine.reconcile();
     expect(await engine.get('org', id)).toMatchObject({ state: 'lost' });
@@ -81,7 +81,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
       }),
     });
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     down = true;
     const round = await engine.reconcile();
     expect(round.unknown).toBe(1);
@@ -116,7 +116,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     });
     const { engine, runtime } = world;
     const ids: SandboxId[] = [];
-    for (let i = 0; i < 10; i++) ids.push((await engine.create(caller, {})).id);
+    for (let i = 0; i < 10; i++) ids.push((await engine.create(caller, {})).sandbox.id);
     bad = ids[3] ?? '';
     for (const id of ids) runtime.vanish(id, false);
     await engine.reconcile();
@@ -127,7 +127,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
 
   it('refuses a database of another data directory', async () => {
     world = await makeWorld(kind);
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await expect(world.another({ home: 'elsewhere' })).rejects.toMatchObject({ code: 'in_use' });
     expect((await world.engine.get('org', id)).state).toBe('running');
   });
@@ -135,7 +135,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
   it('destroys instances that no sandbox owns, and no others', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpointId } = await engine.template('org', 'base');
     if (checkpointId === null) throw new Error('It is not ready.');
     const from = {
@@ -166,7 +166,9 @@ describe('a runtime that cannot pause', () => {
       },
     });
     const { engine, clock } = world;
-    const { id, onIdle, onTimeout } = await engine.create(caller, { runtime: 'pods', timeoutSeconds: 3_600 });
+    const { id, onIdle, onTimeout } = (
+      await engine.create(caller, { runtime: 'pods', timeoutSeconds: 3_600 })
+    ).sandbox;
     expect({ onIdle, onTimeout }).toEqual({ onIdle: 'keep', onTimeout: 'kill' });
     await expect(engine.pause(caller, id)).rejects.toMatchObject({ code: 'capability_unsupported' });
     await expect(engine.snapshot(caller, id)).rejects.toMatchObject({ code: 'capability_unsupported' });

@@ -1,3 +1,4 @@
+import type { SandboxId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
@@ -14,14 +15,14 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
   });
   afterEach(() => world.dispose());
 
-  const reasons = async (id: Awaited<ReturnType<Engine['create']>>['id']) =>
+  const reasons = async (id: SandboxId) =>
     (await engine.events({ sandboxId: id, afterSeq: 0 }, 100))
       .map((event) => event.data['reason'])
       .filter(Boolean);
 
   it('pause a sandbox with its memory when they end, or kill it if configured', async () => {
-    const pausing = await engine.create(caller, { timeoutSeconds: 60 });
-    const killing = await engine.create(caller, { timeoutSeconds: 60, onTimeout: 'kill' });
+    const pausing = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
+    const killing = (await engine.create(caller, { timeoutSeconds: 60, onTimeout: 'kill' })).sandbox;
     world.runtime.work(pausing.id, '/last', 'write');
     await engine.sweep();
     world.clock.advance(60_000);
@@ -34,7 +35,7 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
   });
 
   it('start again at a resume, and are never shortened by it (R29)', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 3_600 });
+    const { id } = (await engine.create(caller, { timeoutSeconds: 3_600 })).sandbox;
     await engine.pause(caller, id);
     world.clock.advance(1_000_000);
     const resumed = await engine.resume(caller, id);
@@ -48,7 +49,7 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
   });
 
   it('are checked again under the lock, so that a deadline that was moved meanwhile counts', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
+    const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     world.clock.advance(61_000);
     const original = world.db.query.bind(world.db);
     let moved = false;
@@ -70,7 +71,7 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
   });
 
   it('skip one round when the clock jumps, and report it', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
+    const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     const monotonic = world.clock.monotonic.bind(world.clock);
     let held = 0;
     Object.assign(world.clock, { monotonic: () => monotonic() - held });
@@ -96,7 +97,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
 
   it('pauses a sandbox that is not used', async () => {
     const alone = await world.another({ alone: true });
-    const { id } = await alone.create(caller, { idleSeconds: 120 });
+    const { id } = (await alone.create(caller, { idleSeconds: 120 })).sandbox;
     world.clock.advance(119_000);
     await alone.sweep();
     expect((await engine.get('org', id)).state).toBe('running');
@@ -106,7 +107,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   });
 
   it('is prevented by a lease on any server, and by nothing else', async () => {
-    const { id } = await engine.create(caller, { idleSeconds: 5 });
+    const { id } = (await engine.create(caller, { idleSeconds: 5 })).sandbox;
     const other = await world.another();
     const release = other.leases.hold(id);
     for (let i = 0; i < 10; i++) {
@@ -123,7 +124,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   });
 
   it('never ends a sandbox that was paused meanwhile', async () => {
-    const { id } = await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' });
+    const { id } = (await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' })).sandbox;
     world.clock.advance(120_000);
     const original = world.db.query.bind(world.db);
     let slept = false;
@@ -143,10 +144,10 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   });
 
   it('does not prevent an explicit pause or a timeout', async () => {
-    const paused = await engine.create(caller, {});
+    const paused = (await engine.create(caller, {})).sandbox;
     engine.leases.hold(paused.id);
     await engine.pause(caller, paused.id);
-    const timed = await engine.create(caller, { timeoutSeconds: 60 });
+    const timed = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     engine.leases.hold(timed.id);
     world.clock.advance(60_000);
     await engine.sweep();
@@ -155,8 +156,8 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   });
 
   it('keeps or kills the sandbox if configured', async () => {
-    const keep = await engine.create(caller, { idleSeconds: 60, onIdle: 'keep' });
-    const gone = await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' });
+    const keep = (await engine.create(caller, { idleSeconds: 60, onIdle: 'keep' })).sandbox;
+    const gone = (await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' })).sandbox;
     world.clock.advance(100_000);
     await engine.sweep();
     expect((await engine.get('org', keep.id)).state).toBe('running');

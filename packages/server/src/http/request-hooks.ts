@@ -27,7 +27,9 @@ export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
     request.deadline = new RequestDeadline(clock, deadlines[config.deadline ?? 'read'], settings.graceMs);
     reply.header('x-request-id', request.id);
     reply.header('cache-control', 'no-store');
-    onResponseClosed(reply, () => request.deadline.end(new TorporError('timeout', 'The caller went away.')));
+    onResponseClosed(reply, () =>
+      request.deadline.end(new TorporError('timeout', 'The client disconnected.')),
+    );
     if (ctx.stopping.aborted) throw stoppingError();
     if (!needsKey(request) && mayAnswerWithoutKey(ctx, request)) return;
     request.identity = await request.deadline.run(() => identify(db, clock, request.headers));

@@ -60,7 +60,7 @@ export function sendEvents(
   const key = keyWatch.watch(request.identity);
   const closed = new AbortController();
   const defaultHeartbeat = { everyMs: settings.heartbeatMs, text: ': heartbeat\n\n' };
-  const beat =
+  const heartbeat =
     options.heartbeat === undefined
       ? defaultHeartbeat
       : { everyMs: options.heartbeat.everyMs, text: frameText(options.heartbeat.frame) };
@@ -69,7 +69,7 @@ export function sendEvents(
       request.logFields.errorCode = 'timeout';
       body.destroy();
     });
-  const batches = inBatches(frames, clock, beat, key.revoked, request.id);
+  const batches = inBatches(frames, clock, heartbeat, key.revoked, request.id);
   const body = Readable.from(options.resumable ? endUntaken(batches) : batches, {
     objectMode: false,
     highWaterMark: 1,
@@ -104,7 +104,7 @@ const BATCH_CHARACTERS = 32 * 1024;
 async function* inBatches(
   frames: AsyncGenerator<Frame>,
   clock: Clock,
-  beat: Heartbeat,
+  heartbeat: Heartbeat,
   revoked: AbortSignal,
   requestId: string,
 ): AsyncGenerator<string> {
@@ -116,7 +116,7 @@ async function* inBatches(
   try {
     while (!revoked.aborted) {
       timer = new AbortController();
-      const quiet = clock.sleep(beat.everyMs, timer.signal).then(
+      const quiet = clock.sleep(heartbeat.everyMs, timer.signal).then(
         () => 'quiet' as const,
         () => 'quiet' as const,
       );
@@ -124,7 +124,7 @@ async function* inBatches(
       timer.abort();
       if (revoked.aborted) break;
       if (first === 'quiet') {
-        yield beat.text;
+        yield heartbeat.text;
         continue;
       }
       if (first.done) return;

@@ -217,8 +217,8 @@ describe('an Idempotency-Key', () => {
     const url = `/v1/sandboxes/${id}/timeout`;
     const key = { 'idempotency-key': 'timeout-1' };
     const first = await server.ask('POST', url, { body: { timeoutSeconds: 100 }, headers: key });
-    const twin = await server.ask('POST', url, { body: { timeoutSeconds: 100 }, headers: key });
-    expect(twin.json()).toEqual(first.json());
+    const repeated = await server.ask('POST', url, { body: { timeoutSeconds: 100 }, headers: key });
+    expect(repeated.json()).toEqual(first.json());
     const other = await server.ask('POST', url, { body: { timeoutSeconds: 200 }, headers: key });
     expect(errorIn(other).code).toBe('idempotency_mismatch');
     expect((await server.ask('GET', `/v1/sandboxes/${id}`)).json().timeoutSeconds).toBe(100);

@@ -191,7 +191,7 @@ async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyRe
   // For the idempotency key: the same archive with the same definition is the same request.
   request.body = { name, runtime, definition, sha256: upload.sha256 };
   const deadline = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);
-  onResponseClosed(reply, () => deadline.end(new TorporError('timeout', 'The caller went away.')));
+  onResponseClosed(reply, () => deadline.end(new TorporError('timeout', 'The client disconnected.')));
   const archive = upload.path;
   let isUsed = false;
   const work = (signal: AbortSignal) => {

@@ -105,11 +105,11 @@ export function attachTerminal(
 
 function openClientSocket(
   { clock, settings }: RouteContext,
-  door: AcceptedSocket,
+  accepted: AcceptedSocket,
   window: number | undefined,
 ): LiveSocket {
-  const live = new LiveSocket(door.webSocket, window);
-  void live.keepAlive(clock, settings.heartbeatMs, door.bytesRead);
+  const live = new LiveSocket(accepted.webSocket, window);
+  void live.keepAlive(clock, settings.heartbeatMs, accepted.bytesRead);
   return live;
 }
 

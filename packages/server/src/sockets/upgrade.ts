@@ -74,8 +74,8 @@ export interface AcceptedSocket {
 
 /** Accepts the upgrade. From now on the request has no response but its socket. */
 export function acceptUpgrade(request: FastifyRequest, reply: FastifyReply): Promise<AcceptedSocket> {
-  const door = pendingUpgrades.get(request.raw);
-  if (door === undefined) {
+  const pending = pendingUpgrades.get(request.raw);
+  if (pending === undefined) {
     throw new TorporError('invalid_request', 'This route accepts only WebSockets.', {
       hint: 'Send "Connection: Upgrade" and "Upgrade: websocket".',
       // Tells a client whose socket was refused that nothing else was wrong.
@@ -86,8 +86,8 @@ export function acceptUpgrade(request: FastifyRequest, reply: FastifyReply): Pro
   requestIds.set(request.raw, request.id);
   reply.hijack();
   return new Promise((resolve, reject) => {
-    door.socket.once('close', () => reject(new TorporError('timeout', 'The caller went away.')));
-    sockets.handleUpgrade(request.raw, door.socket as never, door.head, (webSocket) => {
+    pending.socket.once('close', () => reject(new TorporError('timeout', 'The client disconnected.')));
+    sockets.handleUpgrade(request.raw, pending.socket as never, pending.head, (webSocket) => {
       resolve({ webSocket, bytesRead: () => request.socket.bytesRead });
     });
   });
