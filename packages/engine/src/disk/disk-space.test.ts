@@ -29,15 +29,15 @@ describe('thresholds of free disk space', () => {
       { ...settings, diskLowPercent: 0, diskRefusePercent: 0 },
       { lowBytes: 10 * GIB, refuseBytes: 2 * GIB },
     ],
-  ])('count %s (R113)', (_, total, given, bounds) => {
-    expect(thresholdsOf(given, total)).toEqual(bounds);
+  ])('count %s (R113)', (_, total, given, thresholds) => {
+    expect(thresholdsOf(given, total)).toEqual(thresholds);
   });
 
   it('make four levels; an incomplete reserve means that the disk is full', () => {
-    const bounds = { lowBytes: 100 * MIB, refuseBytes: 50 * MIB };
+    const thresholds = { lowBytes: 100 * MIB, refuseBytes: 50 * MIB };
     const whole = { heldBytes: 8, wantedBytes: 8 };
     const level = (freeMib: number, reserve: typeof whole | undefined = whole) =>
-      levelOf({ freeBytes: freeMib * MIB, totalBytes: GIB }, bounds, reserve);
+      levelOf({ freeBytes: freeMib * MIB, totalBytes: GIB }, thresholds, reserve);
     expect([level(100), level(99), level(49), level(0)]).toEqual(['ok', 'low', 'refusing', 'full']);
     expect(level(500, { heldBytes: 7, wantedBytes: 8 })).toBe('full');
     expect(level(500, undefined)).toBe('ok');

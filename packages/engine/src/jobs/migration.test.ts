@@ -73,14 +73,14 @@ describe.each(databaseKinds)('services and processes from before there were jobs
     await process('b', 'sbx_runs', 'exited', 'it was ended by SIGTERM');
     await process('c', 'sbx_runs', 'exited', 'it ended');
     expect(await migrate(fresh.db, ALL_MIGRATIONS)).toContain('0009_jobs');
-    const told = async (id: `sbx_${string}`) =>
+    const stateOfJobs = async (id: `sbx_${string}`) =>
       Object.fromEntries(
         (await allJobs(fresh.db, id)).map(({ name, command, state, exitCode, lostReason }) => [
           name ?? command,
           [state, exitCode ?? lostReason].filter((part) => part !== null).join(' '),
         ]),
       );
-    expect(await told('sbx_runs')).toEqual({
+    expect(await stateOfJobs('sbx_runs')).toEqual({
       web: 'running',
       worker: 'running',
       r: 'running',
@@ -88,10 +88,14 @@ describe.each(databaseKinds)('services and processes from before there were jobs
       b: 'completed 143',
       c: 'lost not_found',
     });
-    expect(await told('sbx_sleeps')).toEqual({ web: 'suspended', worker: 'suspended', s: 'suspended' });
+    expect(await stateOfJobs('sbx_sleeps')).toEqual({
+      web: 'suspended',
+      worker: 'suspended',
+      s: 'suspended',
+    });
     const lost = 'lost files_only_pause';
-    expect(await told('sbx_files')).toEqual({ web: lost, worker: lost, f: lost });
-    expect((await told('sbx_killed'))['k']).toBe('lost sandbox_killed');
+    expect(await stateOfJobs('sbx_files')).toEqual({ web: lost, worker: lost, f: lost });
+    expect((await stateOfJobs('sbx_killed'))['k']).toBe('lost sandbox_killed');
     // A suspended process is found again by the tag that its agent knows, and a service by its job's id.
     const captured = await fresh.db.query('SELECT checkpoint_id, tag FROM checkpoint_jobs ORDER BY tag');
     expect(captured).toMatchObject([

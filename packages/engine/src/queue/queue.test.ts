@@ -239,7 +239,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       ['fail', (held) => db.transaction((tx) => fail(tx, held, { error, now: NOW, retryAt: NOW }))],
       ['release', (held) => db.transaction((tx) => release(tx, held))],
       ['heartbeat', (held) => heartbeat(db, held, NOW + 99 * LEASE, LEASE)],
-    ])('that was lost does not let its former holder %s', (_, act) => {
+    ])('that was lost does not let its former worker %s', (_, act) => {
       it('when another worker holds the job (R111)', async () => {
         await put();
         const stale = await taken({ owner: 'stale' });

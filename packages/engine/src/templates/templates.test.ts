@@ -289,10 +289,10 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       for (const name of ['app', 'base'])
         await refused(engine.nameTemplate('org', { name, from }), 'conflict');
       await refused(make('base'), 'conflict');
-      const twins = await Promise.allSettled(
+      const creates = await Promise.allSettled(
         [1, 2, 3].map(() => engine.nameTemplate('org', { name: 'x', from })),
       );
-      expect(twins.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected', 'rejected']);
+      expect(creates.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected', 'rejected']);
     });
   });
 

@@ -50,7 +50,7 @@ describe('a sandbox whose processes have ended', () => {
     ['asks for its agent', (id) => engine.agent('org', id)],
     ['dials a port', (id) => engine.dial('org', id, 80)],
   ] satisfies [string, (id: Awaited<ReturnType<typeof ended>>['sandboxId']) => Promise<unknown>][])(
-    'is paused when somebody %s, who is told (R92)',
+    'is paused when a caller %s, and the caller gets an error (R92)',
     async (_, ask) => {
       const { sandboxId } = await ended();
       const told = await ask(sandboxId).catch((error: TorporError) => error.toBody());
