@@ -157,7 +157,7 @@ describe('backup and restore', { timeout: 120_000 }, () => {
       stderr: expect.stringContaining('is not what was saved'),
     });
     const start = await torpor(['up', '--runtime', 'process', '--port', '0', '--data-dir', at('again')]);
-    expect(start).toMatchObject({ code: 1, stderr: expect.stringContaining('did not end') });
+    expect(start).toMatchObject({ code: 14, stderr: expect.stringContaining('did not end') });
     await writeFile(join(at('backup'), 'backup.json'), '{}');
     expect(await run(at('again'), 'restore', at('backup'))).toMatchObject({
       code: 14,
