@@ -1,4 +1,4 @@
-/** An engine with everything it needs, for a test: real database, runtime and store in memory, its own clock. */
+/** An engine for tests: a real database, a runtime and a store in memory, a manual clock. */
 
 import { createEngine, type Engine, type EngineParts } from '../src/engine.ts';
 import { noFaults } from '../src/fault-points.ts';
@@ -25,7 +25,7 @@ export interface World {
   readonly runtime: MemoryRuntime;
   readonly reported: Reported[];
   readonly engine: Engine;
-  /** Another engine on the same database, runtime and store: a second server, or the first after a restart. */
+  /** Starts another engine on the same database, runtime and store: a second server, or the first after a restart. */
   another(parts?: Partial<EngineParts>): Promise<Engine>;
   dispose(): Promise<void>;
 }

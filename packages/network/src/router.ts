@@ -54,8 +54,8 @@ echo 3600 > /proc/sys/net/ipv4/tcp_fin_timeout
 exec ip -batch -`;
 
 /**
- * Half-closed connections from the host are tracked for a day, so that one that the sandbox never closes is found and reset
- * before a checkpoint.
+ * Half-closed connections from the host are tracked for a day, so that a connection that the sandbox never closes is found and
+ * reset before a checkpoint.
  */
 const FORWARDING = `
 cd /proc/sys/net/netfilter

@@ -61,7 +61,7 @@ export const trackedJobSchema = z
     generation: z
       .number()
       .int()
-      .meta({ description: 'The start of the sandbox in which its process began.' }),
+      .meta({ description: 'The generation of the sandbox in which the process started.' }),
     restarts: z
       .number()
       .int()
@@ -70,13 +70,15 @@ export const trackedJobSchema = z
       .nullable()
       .meta({ description: 'The job of another sandbox whose process this one is a copy of.' }),
     createdAt: z.number().int(),
-    startedAt: z.number().int().meta({ description: 'When its present process began.' }),
+    startedAt: z.number().int().meta({ description: 'When the present process of the job started.' }),
     endedAt: z.number().int().nullable(),
     exitCode: z
       .number()
       .int()
       .nullable()
-      .meta({ description: 'Of a completed job; 128 and the number of the signal when a signal ended it.' }),
+      .meta({
+        description: 'For a completed job; 128 plus the number of the signal when a signal ended it.',
+      }),
     signal: z.string().nullable(),
     lost: z
       .object({ reason: jobLossSchema, message: z.string() })

@@ -16,7 +16,7 @@ export const keyViewSchema = z
     org: z.string(),
     subject: z.string().nullable().meta({
       description:
-        'Whose key it is. Null: a service key, which may manage keys and name any user in the header Torpor-User.',
+        'The user of the key. Null: a service key, which may manage keys and name any user in the header Torpor-User.',
     }),
     operator: z.boolean().meta({
       description: 'Whether the key may manage organisations, and the keys, quotas and usage of each.',

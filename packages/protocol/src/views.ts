@@ -68,7 +68,7 @@ const sandboxCheckpointHealthSchema = z.object({
   health: z.enum(['ok', 'damaged', 'missing', 'unknown']).meta({
     description:
       'missing: the files of the checkpoint are missing. damaged: a part of it is damaged, see `parts`. ' +
-      'unknown: it could not be read, which says nothing against it.',
+      'unknown: the checkpoint could not be read, which does not mean that it is damaged.',
   }),
   reason: z.string().nullable(),
   /** When the contents were last verified completely. */
@@ -113,8 +113,8 @@ export const sandboxViewSchema = z
       .nullable()
       .meta({
         description:
-          "How long it is kept while it is paused and not used, by its own policy, its organisation's or the server's. " +
-          'Null: for good.',
+          "How long the sandbox is kept while paused and unused, by its own policy, its organisation's or the server's. " +
+          'Null: for ever.',
       }),
     deletesAt: z.number().int().nullable().meta({
       description:

@@ -1,4 +1,4 @@
-/** An engine without rounds on the runtime and store of a test's world. */
+/** An engine without background rounds, on the runtime and checkpoint store of a test. */
 import {
   createEngine,
   DEFAULT_SETTINGS,

@@ -9,7 +9,7 @@ beforeEach(async () => {
 });
 afterEach(() => world.dispose());
 
-it('are those of the newest checkpoint whose files are well, whatever became of its memory (R73, R93)', async () => {
+it('are those of the newest checkpoint with intact files, whatever happened to its memory (R73, R93)', async () => {
   const { engine, store } = world;
   const { id } = (await engine.create(caller, {})).sandbox;
   const { checkpoint: first } = await engine.pause(caller, id);

@@ -10,7 +10,7 @@ const caller = { org: 'org' };
 const WEB = { name: 'web', command: 'serve', port: 3000 };
 const idOf = (letter: string): JobId => `job_${letter.repeat(20)}`;
 
-/** Counts the statements that pass. */
+/** Counts the statements. */
 function counting(db: Database, count: { statements: number }): Database {
   const counted = <T extends object>(of: T): T =>
     new Proxy(of, {
@@ -119,7 +119,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect((await types(id)).slice(-2)).toEqual(['sandbox.resumed', 'job.restarted']);
   });
 
-  it('are lost with a sandbox that is killed, asleep or awake (R92, R98)', async () => {
+  it('are lost with a sandbox that is killed, running or paused (R92, R98)', async () => {
     for (const asleep of [false, true]) {
       const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
       if (asleep) await world.engine.pause(caller, id);
@@ -167,14 +167,14 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({ web: 'running' });
   });
 
-  it('go on when a pause fails (R98)', async () => {
+  it('keep running when a pause fails (R98)', async () => {
     const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     world.runtime.capture = () => Promise.reject(new TorporError('storage_full', 'The disk is full.'));
     await expect(world.engine.pause(caller, id)).rejects.toMatchObject({ code: 'storage_full' });
     expect(await states(id)).toEqual({ web: 'running' });
   });
 
-  it('come back with a rollback to a checkpoint in which they ran, and newer ones are lost (R98)', async () => {
+  it('are restored by a rollback to a checkpoint in which they ran, and newer ones are lost (R98)', async () => {
     const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     const a = await track(id, 'a');
     const b = await track(id, 'b');
@@ -190,7 +190,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await world.engine.job('org', b.id)).toMatchObject({ state: 'running', generation: 1 });
   });
 
-  it('of a fork have ids of their own and live on without those of the source (R98, R110)', async () => {
+  it('of a fork have ids of their own and do not depend on those of the source (R98, R110)', async () => {
     const { id, services } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     const a = await track(id, 'a');
     const [one] = (await world.engine.fork(caller, id, {})).forks;
@@ -204,14 +204,14 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(copy?.id).not.toBe(a.id);
     await world.engine.kill(caller, id);
     expect(await states(sandbox.id)).toEqual({ web: 'running', a: 'running' });
-    // Back to the checkpoint of its source, it has the same jobs and no second copy.
+    // After a rollback to the checkpoint of its source, the fork has the same jobs and no second copy.
     const { items } = await world.engine.checkpoints('org', id, 1);
     await world.engine.rollback(caller, sandbox.id, { checkpointId: items[0]?.id ?? 'ckpt_' });
     expect(await world.engine.allJobs('org', sandbox.id)).toHaveLength(2);
     expect(await states(sandbox.id)).toEqual({ web: 'running', a: 'running' });
   });
 
-  it('of a fork from files are its services alone (R98)', async () => {
+  it('of a fork from files are only its services (R98)', async () => {
     const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     await track(id, 'a');
     await world.engine.pause(caller, id, { mode: 'files' });
@@ -261,7 +261,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     ]);
   });
 
-  it('whose server died before it wrote them down are found by their tag (R108)', async () => {
+  it('whose server died before it recorded them are found by their tag (R108)', async () => {
     const { id } = (await world.engine.create(caller, {})).sandbox;
     processes.run(idOf('a'), 9);
     processes.run('somebody-else');
@@ -269,12 +269,12 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await world.engine.allJobs('org', id)).toMatchObject([
       { id: idOf('a'), state: 'running', pid: 9 },
     ]);
-    // Whoever comes late to write the job down finds it there.
+    // A caller that records the job late finds it there.
     expect(await track(id, 'a')).toMatchObject({ id: idOf('a'), pid: 9 });
     expect((await types(id)).filter((type) => type === 'job.created')).toHaveLength(1);
   });
 
-  it('are a service that runs as long as its port is listened on (R98)', async () => {
+  it('of a service run as long as something listens on its port (R98)', async () => {
     const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     world.runtime.dial = async () => null;
     const listening = world.runtime as { dial(): Promise<{ socketPath: string } | null> };
@@ -286,7 +286,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({ web: 'lost: not_found' });
   });
 
-  it('cannot be added to a sandbox that has moved on (R98)', async () => {
+  it('cannot be added to a sandbox that was paused or started again since (R98)', async () => {
     const { id } = (await world.engine.create(caller, {})).sandbox;
     await world.engine.pause(caller, id);
     await expect(track(id, 'a')).rejects.toMatchObject({ code: 'transitioning' });
@@ -295,7 +295,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({});
   });
 
-  it('are another organisation’s business (R104)', async () => {
+  it('are not visible to another organisation (R104)', async () => {
     const { id } = (await world.engine.create(caller, {})).sandbox;
     const a = await track(id, 'a');
     await expect(world.engine.job('other', a.id)).rejects.toMatchObject({ code: 'not_found' });
@@ -304,7 +304,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     });
   });
 
-  it('come in pages, newest first, by state (R98)', async () => {
+  it('are listed in pages, newest first, by state (R98)', async () => {
     const { id } = (await world.engine.create(caller, {})).sandbox;
     for (const letter of 'abc') {
       await track(id, letter);
@@ -323,7 +323,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     });
   });
 
-  it('cost a wake two statements, however many there are', async () => {
+  it('add two statements to a resume, however many there are', async () => {
     const costOf = async (jobs: string) => {
       const { id } = (await world.engine.create(caller, {})).sandbox;
       for (const letter of jobs) await track(id, letter);

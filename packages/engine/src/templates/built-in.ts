@@ -15,7 +15,7 @@ import type { Runtime, TemplateSpec } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { definitionOf, findBuiltIn, insertTemplate, replaceCheckpoint } from './template.ts';
 
-export function builtInOrder(name: string): TemplateSpec {
+export function builtInSpec(name: string): TemplateSpec {
   return { name, root: { kind: 'builtin' }, services: [], env: {}, progress: async () => {} };
 }
 
@@ -61,7 +61,7 @@ async function prepareBuiltIn(
     `Preparing template "${name}"`,
     async (signal) => {
       const staging = await ctx.store.stage(id, signal);
-      const captured = await runtime.prepareTemplate(builtInOrder(name), staging, signal);
+      const captured = await runtime.prepareTemplate(builtInSpec(name), staging, signal);
       return sealCaptured(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
     },
   ).catch(async (thrown: unknown) => {

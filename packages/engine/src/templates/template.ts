@@ -112,7 +112,7 @@ export async function firstCheckpoint(db: Queryable, template: Template): Promis
   const checkpoint = checkpointId === null ? undefined : await findCheckpoint(db, checkpointId);
   if (checkpoint !== undefined) return checkpoint;
   throw new TorporError('conflict', `The template "${name}" could not be made: ${error?.message}`, {
-    hint: 'Make it again, or delete it.',
+    hint: 'Create the template again, or delete it.',
   });
 }
 

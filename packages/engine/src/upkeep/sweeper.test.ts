@@ -20,7 +20,7 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
       .map((event) => event.data['reason'])
       .filter(Boolean);
 
-  it('pauses a sandbox whose time is up, with all it had, or kills it where that was asked for', async () => {
+  it('pause a sandbox with its memory when they end, or kill it if configured', async () => {
     const pausing = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     const killing = (await engine.create(caller, { timeoutSeconds: 60, onTimeout: 'kill' })).sandbox;
     world.runtime.work(pausing.id, '/last', 'write');
@@ -34,7 +34,7 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     expect(world.runtime.look(pausing.id)?.files).toMatchObject({ '/last': 'write' });
   });
 
-  it('starts the configured lifetime again at a resume, and never shortens one in passing (R29)', async () => {
+  it('start again at a resume, and are never shortened by it (R29)', async () => {
     const { id } = (await engine.create(caller, { timeoutSeconds: 3_600 })).sandbox;
     await engine.pause(caller, id);
     world.clock.advance(1_000_000);
@@ -48,12 +48,12 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     expect(longer.sandbox.endsAt).toBe(world.clock.now() + 7_200_000);
   });
 
-  it('does not act on a deadline that was moved while it looked', async () => {
+  it('are checked again under the lock, so that a deadline that was moved meanwhile counts', async () => {
     const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     world.clock.advance(61_000);
     const original = world.db.query.bind(world.db);
     let moved = false;
-    // The sweep reads what is due; before it takes the lock, somebody gives the sandbox more time.
+    // The sweeper reads the due sandbox; before it takes the lock, a request extends the lifetime.
     Object.assign(world.db, {
       query: async (sql: string, params?: readonly (string | number | null)[]) => {
         const rows = await original(sql, params);
@@ -70,7 +70,7 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('running');
   });
 
-  it('leaves one round out when the clock jumps, and says so', async () => {
+  it('skip one round when the clock jumps, and report it', async () => {
     const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     const monotonic = world.clock.monotonic.bind(world.clock);
     let held = 0;
@@ -95,7 +95,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   });
   afterEach(() => world.dispose());
 
-  it('pauses a sandbox nobody uses', async () => {
+  it('pauses a sandbox that is not used', async () => {
     const alone = await world.another({ alone: true });
     const { id } = (await alone.create(caller, { idleSeconds: 120 })).sandbox;
     world.clock.advance(119_000);
@@ -106,7 +106,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('is held off by a lease, on whichever server, and by nothing else', async () => {
+  it('is prevented by a lease on any server, and by nothing else', async () => {
     const { id } = (await engine.create(caller, { idleSeconds: 5 })).sandbox;
     const other = await world.another();
     const release = other.leases.hold(id);
@@ -123,7 +123,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('never ends a sandbox that went to sleep while it looked', async () => {
+  it('never ends a sandbox that was paused meanwhile', async () => {
     const { id } = (await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' })).sandbox;
     world.clock.advance(120_000);
     const original = world.db.query.bind(world.db);
@@ -143,7 +143,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('does not hold off an explicit pause or a timeout', async () => {
+  it('does not prevent an explicit pause or a timeout', async () => {
     const paused = (await engine.create(caller, {})).sandbox;
     engine.leases.hold(paused.id);
     await engine.pause(caller, paused.id);
@@ -155,7 +155,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', timed.id)).state).toBe('paused');
   });
 
-  it('keeps or kills where that was asked for', async () => {
+  it('keeps or kills the sandbox if configured', async () => {
     const keep = (await engine.create(caller, { idleSeconds: 60, onIdle: 'keep' })).sandbox;
     const gone = (await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' })).sandbox;
     world.clock.advance(100_000);

@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import type { Captured, Engine, Instance, Staging, TemplateSpec } from '@torpor/engine';
 import {
-  builtInOrder,
+  builtInSpec,
   type FreshDatabase,
   failureOf,
   freshDatabase,
@@ -180,7 +180,7 @@ describe.skipIf(why !== null)(
     });
 
     it('that are not built in are refused', async () => {
-      expect(await refusal(builtInOrder('other'))).toMatchObject({ code: 'capability_unsupported' });
+      expect(await refusal(builtInSpec('other'))).toMatchObject({ code: 'capability_unsupported' });
     });
 
     describe('through the engine', () => {
