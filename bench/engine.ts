@@ -12,9 +12,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
+  createEngine,
   type Database,
   DEFAULT_SETTINGS,
-  Engine,
   noFaults,
   openGate,
   randomIds,
@@ -22,6 +22,7 @@ import {
 } from '@torpor/engine';
 import { MemoryRuntime } from '@torpor/engine/testing/memory-runtime';
 import { VirtualStore } from '@torpor/engine/testing/virtual-files';
+import type { SandboxId } from '@torpor/protocol';
 import { ALL_MIGRATIONS } from '@torpor/server/migrations';
 import { startPrivatePostgres } from '../tests/setup/private-postgres.ts';
 import { fill } from './engine/fill.ts';
@@ -34,7 +35,7 @@ async function bench(name: string, db: Database, size: number, before: number): 
   const store = new VirtualStore();
   const runtime = new MemoryRuntime({ files: store });
   await db.transaction((tx) => tx.query("DELETE FROM templates WHERE runtime = 'memory'"));
-  const engine = new Engine({
+  const engine = createEngine({
     db,
     store,
     runtimes: new Map([[runtime.name, runtime]]),
@@ -63,9 +64,9 @@ async function bench(name: string, db: Database, size: number, before: number): 
       }
     }),
   );
-  const ids: Awaited<ReturnType<Engine['create']>>['id'][] = [];
+  const ids: SandboxId[] = [];
   const measured = {
-    create: await time(200, async () => ids.push((await engine.create(caller, {})).id)),
+    create: await time(200, async () => ids.push((await engine.create(caller, {})).sandbox.id)),
     pause: await time(200, (i) => engine.pause(caller, ids[i] ?? 'sbx_')),
     resume: await time(200, (i) => engine.resume(caller, ids[i] ?? 'sbx_')),
     snapshot: await time(200, (i) => engine.snapshot(caller, ids[i] ?? 'sbx_')),

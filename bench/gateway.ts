@@ -1,19 +1,19 @@
 /**
- * What the gateway costs: the same app in the same sandbox, asked directly, through the gateway, and through nginx in
- * the gateway's place, one after the other in one run. Then how long a visitor waits for a sandbox that sleeps,
- * beside the bare resume; and what a crowd takes of the server's memory.
+ * The cost of the gateway: requests to the same app in the same sandbox, directly, through the gateway, and through nginx
+ * instead of the gateway, one after the other in one run. Then the time to the first byte from a paused sandbox, compared
+ * with a bare resume; and the memory that many clients take in the server.
  *
- *   npm run bench:gateway                in gVisor where there is one
+ *   npm run bench:gateway                in gVisor if it is installed
  *   npm run bench:gateway -- quick       shorter, with fewer rounds
  *   npm run bench:gateway -- process     in the process runtime
  *
- * nginx and wrk are used where they are installed (Debian: nginx-light, wrk); without wrk a client of our own asks.
+ * nginx and wrk are used if they are installed (Debian: nginx-light, wrk); without wrk a client in Node sends the requests.
  */
 import { loadavg } from 'node:os';
 import { bareSandboxId } from '@torpor/protocol';
 import { findRunsc } from '../packages/runtime-gvisor/src/runsc/find-runsc.ts';
 import { makeDataDir, startTorpor } from '../tests/crash/torpor-process.ts';
-import { crowdMemory } from '../tests/gateway/crowd.ts';
+import { measureClientMemory } from '../tests/gateway/many-clients.ts';
 import { guestService } from '../tests/wake/guest-app.ts';
 import { download, echo, smallRequests } from './gateway/load.ts';
 import { startNginx } from './gateway/nginx.ts';
@@ -32,7 +32,7 @@ const dataDir = await makeDataDir();
 const server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime);
 const stops: (() => Promise<void>)[] = [() => server.end(), () => dataDir.remove()];
 try {
-  // Where the sandbox has an address of its own, the app must be found there by whoever asks directly.
+  // A gVisor sandbox has its own address; the app must listen there for direct requests.
   const env = runtime === 'gvisor' ? { LISTEN: '0.0.0.0' } : {};
   const services = [guestService({ env })];
   const { id } = await server.torpor.sandboxes.create({ services, idleSeconds: 86_400 });
@@ -46,18 +46,20 @@ try {
   const [address = '', port] = where.replace('::ffff:', '').split(' ');
   const direct: Target = { name: 'direct', address, port: Number(port), host: address };
   const nginx = await startNginx(direct);
-  if (nginx === undefined) console.log('nginx is not installed, so it is left out.');
+  if (nginx === undefined) console.log('nginx is not installed and is skipped.');
   else stops.unshift(nginx.stop);
-  const ways = [direct, gateway, ...(nginx === undefined ? [] : [nginx.target])];
+  const targets = [direct, gateway, ...(nginx === undefined ? [] : [nginx.target])];
 
   const times = ['req/s', 'p50 ms', 'p99 ms'];
-  await table('small answers, 1 connection', times, ways, (way) => smallRequests(way, 1, SECONDS));
-  await table('small answers, 32 connections', times, ways, (way) => smallRequests(way, 32, SECONDS));
-  await table('a download of 100 MB', ['MB/s', 'first byte ms'], ways, download);
-  await table('WebSocket echo', ['msg/s', 'p50 ms', 'p99 ms'], ways, (way) => echo(way, MESSAGES));
+  await table('small answers, 1 connection', times, targets, (target) => smallRequests(target, 1, SECONDS));
+  await table('small answers, 32 connections', times, targets, (target) =>
+    smallRequests(target, 32, SECONDS),
+  );
+  await table('a download of 100 MB', ['MB/s', 'first byte ms'], targets, download);
+  await table('WebSocket echo', ['msg/s', 'p50 ms', 'p99 ms'], targets, (target) => echo(target, MESSAGES));
   await wakes(server, id, gateway, WAKES);
 
-  const { before, withIdle, withHeld, idle, held } = await crowdMemory(server, 1_000, 200);
+  const { before, withIdle, withHeld, idle, held } = await measureClientMemory(server, 1_000, 200);
   console.log(`\n${row(['memory of the server', 'MB'])}`);
   console.log(row(['at rest', before]));
   console.log(row([`${idle} idle connections`, withIdle]));
@@ -81,11 +83,11 @@ function load(): string {
 async function table(
   title: string,
   columns: string[],
-  ways: readonly Target[],
-  measure: (way: Target) => Promise<number[]>,
+  targets: readonly Target[],
+  measure: (target: Target) => Promise<number[]>,
 ): Promise<void> {
   console.log(`\n${row([title, ...columns])}`);
-  // Twice, and the second counts: the first is for caches and compilers to get warm.
-  for (const way of ways) await measure(way);
-  for (const way of ways) console.log(row([way.name, ...(await measure(way))]));
+  // The first round warms up caches and compilers; only the second counts.
+  for (const target of targets) await measure(target);
+  for (const target of targets) console.log(row([target.name, ...(await measure(target))]));
 }

@@ -1,4 +1,4 @@
-/** `npm run build:sdk`: the SDK as it is published, in packages/sdk/dist. `npm publish packages/sdk/dist` is the rest. */
+/** `npm run build:sdk`: builds the published form of the SDK in packages/sdk/dist, for `npm publish packages/sdk/dist`. */
 import { join } from 'node:path';
 import { buildSdk } from './sdk-package/build.ts';
 

@@ -1,7 +1,6 @@
 /**
- * Everything that must hold before a commit, in the order in which it is cheap to know. A check that
- * passes is one line; one that fails shows what it said. All of them run, so that one round shows
- * everything there is to mend. The tests come last and speak for themselves.
+ * All checks before a commit, the cheapest first. A check that passes prints one line; a check that fails prints its output.
+ * All checks run, so that one run shows everything to fix. The tests come last and print their own output.
  */
 import { spawnSync } from 'node:child_process';
 import { delimiter, join } from 'node:path';
@@ -17,11 +16,11 @@ const CHECKS: readonly (readonly [script: Script, what: string])[] = [
 ];
 
 const ROOT = join(import.meta.dirname, '..');
-// `node scripts/checks.ts` by hand finds the same programs as `npm test` does.
+// So that `node scripts/checks.ts` finds the same programs as `npm test`.
 const PATH = [join(ROOT, 'node_modules', '.bin'), process.env['PATH'] ?? ''].join(delimiter);
 const COLOR = process.stdout.isTTY ? {} : { NO_COLOR: '1' };
 
-/** What `npm run` does, without waiting for npm to start each time. */
+/** Runs a script of package.json without the start time of npm. */
 function run(script: Script, stdio: 'pipe' | 'inherit') {
   return spawnSync(manifest.scripts[script], {
     shell: true,

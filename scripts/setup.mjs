@@ -1,11 +1,11 @@
 /**
- * Makes a clone ready for a purpose: `node scripts/setup.mjs start` or `… test`.
+ * Prepares a clone: `node scripts/setup.mjs start` or `node scripts/setup.mjs test`.
  *
- * It runs before anything is installed, so it is plain JavaScript for Node 20 and imports only Node's own
- * modules and what lies in ./setup. It asks nothing, and is quick when there is nothing to do.
+ * The script runs before any package is installed, so it is plain JavaScript for Node 20 and imports only Node's own modules
+ * and files in ./setup. It asks no questions, and is quick when nothing is to be done.
  *
- * `TORPOR_SETUP=skip` leaves the system's packages alone and fetches no runsc; npm's dependencies are installed
- * all the same.
+ * With `TORPOR_SETUP=skip` the script installs no system packages and fetches no runsc, but still installs npm's
+ * dependencies.
  */
 import { installDependencies, requireNode24 } from './setup/npm-dependencies.mjs';
 import {

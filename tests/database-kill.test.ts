@@ -15,7 +15,8 @@ import { claimDataDirectory } from '../packages/database/src/data-directory.ts';
 import { openSqlite } from '../packages/database/src/sqlite.ts';
 
 const CHILD = fileURLToPath(new URL('./database-kill-child.ts', import.meta.url));
-const ROUNDS = 50;
+/** `npm run test:crash` kills it more often. */
+const ROUNDS = Number(process.env['TORPOR_KILLS'] ?? 25);
 const PARTS = 3;
 const SEED = Number(process.env['TORPOR_TEST_SEED'] ?? Date.now() % 1_000_000);
 

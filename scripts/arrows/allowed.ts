@@ -1,6 +1,6 @@
 /**
- * The arrows between packages: who may import whom, and nothing else. A new package gets its line here
- * first; benchmarks and the tests that cross packages live outside packages/ and may import anything.
+ * The allowed imports between packages ("arrows"). A new package gets its line here first. Benchmarks and tests that cross
+ * packages are outside of packages/ and may import anything.
  */
 export const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   protocol: [],
@@ -39,7 +39,7 @@ export const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   cli: ['sdk', 'server', 'protocol'],
 };
 
-/** Packages that promise to import nothing else at all, not even what Node has built in. */
+/** Packages that may import only these modules, and not even Node's built-in ones. */
 export const ONLY: Readonly<Record<string, readonly string[]>> = {
   protocol: ['zod'],
 };

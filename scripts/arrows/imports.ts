@@ -1,4 +1,4 @@
-/** Every module that a source file names: static, re-exported, dynamic, and in types. */
+/** Finds all modules that a source file names: in static, re-exporting, dynamic and type imports. */
 import { parseSync, Visitor } from 'oxc-parser';
 
 export interface Import {
@@ -6,7 +6,7 @@ export interface Import {
   readonly line: number;
 }
 
-/** Throws when the file cannot be parsed: a file that nobody can read may import anything. */
+/** Throws when the file cannot be parsed, because such a file may import anything. */
 export function importsOf(file: string, text: string): Import[] {
   const { program, errors } = parseSync(file, text);
   const [broken] = errors;
@@ -35,7 +35,7 @@ interface Source {
   readonly quasis?: readonly { readonly value: { readonly cooked: string | null } }[];
 }
 
-/** Undefined for a dynamic import whose module is computed: only running it would tell. */
+/** Undefined for a dynamic import whose module is computed at run time. */
 function textOf(source: Source): string | undefined {
   if (typeof source.value === 'string') return source.value;
   const [only, ...more] = source.quasis ?? [];

@@ -1,9 +1,9 @@
-/** The packages of the workspace as their package.json files declare them, and their source files. */
+/** Reads the packages of the workspace from their package.json files, and lists their source files. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export interface Package {
-  /** The folder's name below packages/, which is also its name in the table of arrows. */
+  /** The name of the folder below packages/, which is also the name in the table of arrows. */
   readonly folder: string;
   /** The name that imports use. */
   readonly name: string;
@@ -41,7 +41,7 @@ export function rootDevDependencies(root: string): ReadonlySet<string> {
   return namesIn(readManifest(root).devDependencies);
 }
 
-/** Paths from the root, of all TypeScript in the package that is not installed or built. */
+/** Paths of all TypeScript files of the package, relative to the root, without installed and built files. */
 export function sourceFilesOf(root: string, { folder }: Package): string[] {
   return readdirSync(join(root, 'packages', folder), { recursive: true, encoding: 'utf8' })
     .filter((file) => /\.tsx?$/.test(file) && !/(^|\/)(node_modules|dist)\//.test(file))

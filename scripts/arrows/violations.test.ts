@@ -29,7 +29,7 @@ function writePackage(folder: string, manifest: object): void {
 }
 
 describe('the arrows', () => {
-  it('let through imports that are allowed and declared', () => {
+  it('allow imports that are allowed and declared', () => {
     write('packages/protocol/src/ids.ts', `import { z } from 'zod';`);
     write('packages/engine/src/deep/a.ts', `import '@torpor/protocol'; import 'pg/lib/x'; import '../b.ts';`);
     write('packages/engine/src/b.ts', `import { join } from 'node:path';`);
@@ -37,7 +37,7 @@ describe('the arrows', () => {
     expect(findViolations(root)).toEqual([]);
   });
 
-  it('refuse an import against the arrow and say what is allowed', () => {
+  it('refuse an import against the arrows and name the allowed packages', () => {
     write('packages/protocol/testing/index.ts', `import { x } from '@torpor/engine';`);
     write('packages/engine/src/a.ts', `\n\nimport { x } from '@torpor/sdk/client';`);
 
@@ -47,7 +47,7 @@ describe('the arrows', () => {
     ]);
   });
 
-  it('know a package by the name it publishes, whatever that is', () => {
+  it('identify a package by its published name', () => {
     writePackage('cli', { name: 'torpor', dependencies: {} });
     write('packages/engine/src/a.ts', `import 'torpor';`);
 
@@ -56,7 +56,7 @@ describe('the arrows', () => {
     ]);
   });
 
-  it('refuse one of our packages that does not exist', () => {
+  it('refuse an import of a workspace package that does not exist', () => {
     write('packages/engine/src/a.ts', `import '@torpor/nobody';`);
 
     expect(findViolations(root)).toEqual([
@@ -103,7 +103,7 @@ describe('test code', () => {
     expect(findViolations(root)).toEqual([]);
   });
 
-  it('may use packages of ours that only its devDependencies name', () => {
+  it('may use workspace packages that only its devDependencies name', () => {
     writePackage('database', { dependencies: { '@torpor/engine': '0.1.0' } });
     writePackage('engine', { devDependencies: { '@torpor/database': '0.1.0' } });
     write('packages/engine/src/a.test.ts', `import '@torpor/database';`);
@@ -122,7 +122,7 @@ describe('test code', () => {
     ]);
   });
 
-  it('may not be imported by code that ships, nor may devDependencies', () => {
+  it('may not be imported by shipped code, nor may devDependencies', () => {
     write('packages/engine/src/a.ts', `import '../testing/clock.ts';`);
     write('packages/engine/src/b.ts', `import './a.test.ts';`);
     write('packages/engine/src/c.ts', `import '@torpor/protocol/testing';`);
@@ -139,7 +139,7 @@ describe('test code', () => {
 });
 
 describe('protocol', () => {
-  it('may not even import what Node has built in', () => {
+  it('may not even import Node’s built-in modules', () => {
     write('packages/protocol/src/a.ts', `import 'node:fs';`);
     write('packages/protocol/src/b.ts', `import 'fs';`);
     write('packages/protocol/src/a.test.ts', `import 'node:fs'; import 'vitest';`);
@@ -151,7 +151,7 @@ describe('protocol', () => {
   });
 });
 
-describe('every way to name a module', () => {
+describe('every form of import', () => {
   it.each([
     `import x from 'left-pad';`,
     `import type { X } from 'left-pad';`,
@@ -162,7 +162,7 @@ describe('every way to name a module', () => {
     `const x = await import('left-pad');`,
     `const x = () => import(\`left-pad\`);`,
     `let x: import('left-pad').X;`,
-  ])('is seen: %s', (text) => {
+  ])('is found: %s', (text) => {
     write('packages/engine/src/a.ts', text);
 
     expect(findViolations(root)).toEqual([
@@ -170,7 +170,7 @@ describe('every way to name a module', () => {
     ]);
   });
 
-  it('is seen in .tsx, and not in comments, texts, installed or built files', () => {
+  it('is found in .tsx, and not in comments, strings, installed or built files', () => {
     write('packages/sdk/src/view.tsx', `import 'react'; const a = <b>import 'x'</b>;`);
     write('packages/sdk/src/a.ts', `// import 'x'\nconst text = "import 'x'";`);
     write('packages/sdk/dist/a.ts', `import 'x';`);

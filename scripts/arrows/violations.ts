@@ -1,4 +1,4 @@
-/** Holds every import of every package against the table of arrows and the package's own package.json. */
+/** Checks every import of every package against the table of arrows and the package's own package.json. */
 import { readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -8,7 +8,7 @@ import { type Package, readPackages, rootDevDependencies, sourceFilesOf } from '
 
 interface Rules {
   readonly packages: readonly Package[];
-  /** Tests may use what the root declares for everybody, such as vitest. */
+  /** Dependencies of the root, such as vitest, which tests of all packages may use. */
   readonly shared: ReadonlySet<string>;
 }
 

@@ -18,10 +18,10 @@ interface Coverage {
 
 const ROW = /^\| R(\d+) \| .+ \| ([^|]+) \|$/gm;
 
-/** Campaigns are not read: a requirement that holds is checked by `npm test`. */
+/** Campaigns are not read, because `npm test` must check every requirement that holds. */
 const TESTS = [
   ...['packages', 'tests', 'scripts', 'examples'].map((folder) => `${folder}/**/*.test.ts`),
-  // Suites that every implementation of a port runs.
+  // Contract suites, which every implementation of a port runs.
   'packages/*/testing/*-contract.ts',
 ];
 const NOT_READ = ['**/node_modules/**', '**/*.campaign.test.ts', 'scripts/requirements/**'];

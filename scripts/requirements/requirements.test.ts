@@ -23,7 +23,7 @@ function writeDocument(...rows: string[]): void {
 }
 
 describe('the requirements of this project', () => {
-  it('each have a test when they hold, and tests cite no others', () => {
+  it('each have a test when they hold, and tests cite no unknown ones', () => {
     const { requirements, faults } = readCoverage(join(import.meta.dirname, '../..'));
 
     expect(faults).toEqual([]);
@@ -47,14 +47,14 @@ describe('coverage', () => {
     expect(readCoverage(root).faults).toEqual(['R2 holds, and no test cites it.']);
   });
 
-  it('does not count campaigns, which npm test does not run', () => {
+  it('ignores campaigns, which npm test does not run', () => {
     writeDocument('| R1 | one | holds |');
     write('tests/a.campaign.test.ts', "it('does one (R1)')");
 
     expect(readCoverage(root).faults).toEqual(['R1 holds, and no test cites it.']);
   });
 
-  it('names a number that the document does not have, a gap, and an unknown state', () => {
+  it('names unknown numbers, gaps and unknown states', () => {
     writeDocument('| R1 | one | perhaps |', '| R3 | three | open: later |');
     write('tests/a.test.ts', "it('does two (R2)')");
 

@@ -1,7 +1,6 @@
 /**
- * Makes the package that people install: JavaScript and types for Node 20 and browsers, with the protocol
- * inside it, because that is a package of the workspace alone. Within the workspace nothing of this is needed;
- * there the sources are imported as they are.
+ * Builds the SDK package for users: JavaScript and types for Node 20 and browsers. It includes the protocol package, which is
+ * not published. Code in the workspace imports the sources directly and does not need this build.
  */
 import { spawnSync } from 'node:child_process';
 import { cp, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -37,7 +36,7 @@ function compile(outDir: string): void {
   if (status !== 0) throw new Error(`The SDK does not compile:\n${stdout}${stderr}`);
 }
 
-/** Makes a file's imports those of the place where it lies now. */
+/** Rewrites the imports of a file for its new directory. */
 async function settle(into: string, file: string): Promise<void> {
   const path = join(into, file);
   const protocol = relative(dirname(path), join(into, 'protocol/index.js'));
@@ -48,7 +47,7 @@ async function settle(into: string, file: string): Promise<void> {
       new RegExp(`(?<=\\bfrom |\\bimport\\()(['"])${PROTOCOL}\\1`, 'g'),
       `$1${protocol.startsWith('.') ? protocol : `./${protocol}`}$1`,
     )
-    // The same object, but bundlers can leave out what is not used of it, which is most of it.
+    // The same object, but bundlers can drop its unused parts, which are most of it.
     .replaceAll("import { z } from 'zod'", "import * as z from 'zod'");
   await writeFile(path, settled);
 }
@@ -73,7 +72,7 @@ async function manifest(): Promise<object> {
     sideEffects: false,
     engines: { node: '>=20.3' },
     exports: { '.': { types: './index.d.ts', default: './index.js' }, './package.json': './package.json' },
-    // For resolvers that do not know "exports".
+    // For resolvers that do not support "exports".
     main: './index.js',
     types: './index.d.ts',
     dependencies: { ...own, ...protocol.dependencies },

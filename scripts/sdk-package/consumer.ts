@@ -1,6 +1,6 @@
 /**
- * A program as somebody writes it who has installed the SDK. It is compiled against the packed package and run
- * on the Nodes that are there; what it prints is checked. Anything that must not compile is marked so.
+ * A program of a user who has installed the SDK. It is compiled against the packed package and run on all installed versions
+ * of Node, and its output is checked. Lines that must not compile are marked.
  */
 import {
   type CheckpointView,

@@ -37,7 +37,7 @@ afterAll(async () => {
   await rm(work, { recursive: true, force: true });
 });
 
-/** What a user's `npm install` does, with the packed files instead of a registry. */
+/** Installs the packed files as `npm install` would from a registry. */
 async function install(): Promise<void> {
   const offline = [
     '--offline',
@@ -65,7 +65,7 @@ const STRICT = {
   strict: true,
   exactOptionalPropertyTypes: true,
   noUncheckedIndexedAccess: true,
-  // The types of the package itself are looked at too.
+  // The types of the package itself are checked too.
   skipLibCheck: false,
   target: 'es2022',
 };
@@ -91,7 +91,7 @@ async function compile(compilerOptions: object, ...files: string[]): Promise<Spa
   return run(process.execPath, [TSC, '-p', project], project);
 }
 
-/** This Node, and the one that the machine has besides, which may be an older one. */
+/** This Node, and another version on the PATH if there is one. */
 function nodes(): string[] {
   const others = (process.env['PATH'] ?? '')
     .split(delimiter)
@@ -132,7 +132,7 @@ beforeEach(() => {
 });
 
 describe('the packed SDK', () => {
-  it('brings nothing with it but the schema library', async () => {
+  it('depends only on the schema library', async () => {
     const installed = await readdir(join(project, 'node_modules'));
     expect(installed.filter((name) => !name.startsWith('.'))).toEqual(['@torpor', 'zod']);
     expect(await readdir(join(project, 'node_modules/@torpor'))).toEqual(['sdk']);
@@ -145,12 +145,12 @@ describe('the packed SDK', () => {
     succeeded(await compile(BROWSER, 'consumer.ts'));
   });
 
-  it('has types for Node, and its guide keeps to them', () => {
+  it('has types for Node, and the examples of its guide compile', () => {
     expect(examples.length).toBeGreaterThan(3);
     succeeded(compiled);
   });
 
-  it('runs on every Node there is here', { timeout: 60_000 }, async () => {
+  it('runs on every installed Node', { timeout: 60_000 }, async () => {
     for (const node of nodes()) {
       const child = spawn(node, ['consumer.js'], {
         cwd: project,
@@ -172,7 +172,7 @@ describe('the packed SDK', () => {
     }
   });
 
-  it('works in a browser: nothing of Node is bundled, and nothing of Node is needed', async () => {
+  it('works in a browser without any module of Node', async () => {
     const { outputFiles, metafile } = await build({
       stdin: {
         contents: `export { Sandbox } from '@torpor/sdk';`,
@@ -189,7 +189,7 @@ describe('the packed SDK', () => {
     const inputs = Object.values(metafile.inputs).flatMap((input) => input.imports.map(({ path }) => path));
     expect(inputs.filter((path) => path.startsWith('node:'))).toEqual([]);
     const code = outputFiles[0]?.text ?? '';
-    // What nobody uses of the schema library is left out.
+    // Unused parts of the schema library are dropped.
     expect(code.length).toBeLessThan(200_000);
     const { Sandbox } = runInNewContext(`${code}; sdk`, browserGlobals()) as typeof import('@torpor/sdk');
     const sandbox = await Sandbox.create({ name: 'web' }, { url: server.url, apiKey: 'k' });
@@ -200,7 +200,7 @@ describe('the packed SDK', () => {
   });
 });
 
-/** Each example of the guide as a file of the project. */
+/** Writes each example of the guide into a file of the project. */
 async function guide(): Promise<string[]> {
   const page = await readFile(join(ROOT, 'docs/sdk.md'), 'utf8');
   const blocks = [...page.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code ?? '');
@@ -213,7 +213,7 @@ async function guide(): Promise<string[]> {
   );
 }
 
-/** What every browser has, and nothing else. */
+/** Only the globals that every browser has. */
 function browserGlobals(): object {
   const names = [
     'AbortController',

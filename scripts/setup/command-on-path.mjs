@@ -1,4 +1,4 @@
-/** Where a command is, as a shell would find it, without starting one. */
+/** Finds a command on the PATH, as a shell would. */
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
 

@@ -1,8 +1,8 @@
 /**
  * One setup at a time per clone: two at once would remove each other's node_modules.
  *
- * The lock is a file with the holder's process id. It comes into being with its content, by link(2), so
- * nobody ever reads a half-made lock. A holder that is no longer alive has lost it.
+ * The lock is a file with the process id of its holder. link(2) creates the file with its content in one step, so an
+ * incomplete lock is never read. The lock of a dead holder is taken over.
  */
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -21,8 +21,8 @@ export async function withLock(file, say, work) {
   while (!tryToLock(file)) {
     const holder = holderOf(file);
     if (holder !== undefined && !isAlive(holder)) {
-      // Two waiters may both come here, and the slower one remove the faster one's new lock. That takes
-      // two setups waiting for a third that was killed, and costs one of them an error from npm.
+      // Two waiting setups may both come here, and the slower one may remove the new lock of the faster one. That needs two
+      // setups that wait for a third one that was killed, and costs one of them an error from npm.
       rmSync(file, { force: true });
       continue;
     }

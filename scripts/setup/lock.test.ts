@@ -17,15 +17,15 @@ afterEach(() => rmSync(dir, { recursive: true }));
 
 const silently = () => {};
 
-describe('the lock of the setup', () => {
-  it('is held during the work and gone afterwards', async () => {
+describe('the setup lock', () => {
+  it('exists during the work and not afterwards', async () => {
     const held = await withLock(file, silently, () => existsSync(file));
 
     expect(held).toBe(true);
     expect(existsSync(file)).toBe(false);
   });
 
-  it('is gone when the work throws', async () => {
+  it('is removed when the work throws', async () => {
     const failing = withLock(file, silently, () => {
       throw new Error('no');
     });
@@ -34,7 +34,7 @@ describe('the lock of the setup', () => {
     expect(existsSync(file)).toBe(false);
   });
 
-  it('is waited for while its holder lives, and says whom it waits for', async () => {
+  it('makes others wait while its holder lives, and names the holder', async () => {
     await withLock(file, silently, () => {});
     writeFileSync(file, String(process.pid));
     const said: string[] = [];
@@ -52,7 +52,7 @@ describe('the lock of the setup', () => {
     expect(said).toEqual([`waiting for another setup (process ${process.pid}; ${file})`]);
   });
 
-  it('is taken over from a holder that died', async () => {
+  it('is taken over from a dead holder', async () => {
     await withLock(file, silently, () => {});
     const { pid } = spawnSync('true');
     writeFileSync(file, String(pid));

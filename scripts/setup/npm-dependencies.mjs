@@ -1,8 +1,8 @@
 /**
- * npm's dependencies: installed when what is in node_modules is not what package-lock.json says.
+ * Installs npm's dependencies when node_modules differs from package-lock.json.
  *
- * The judge is npm's own record, node_modules/.package-lock.json, which npm writes last. So an `npm install`
- * by hand counts too, and one that was cut short is done again.
+ * The comparison uses npm's own record, node_modules/.package-lock.json, which npm writes last. So a manual `npm install`
+ * counts too, and an interrupted installation is repeated.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -22,9 +22,9 @@ export async function installDependencies(say) {
   if (reasonToInstall(ROOT) === undefined) return false;
   return await withLock(join(ROOT, '.torpor', 'setup.lock'), say, () => {
     const reason = reasonToInstall(ROOT);
-    // Another setup did it while this one waited for the lock.
+    // Another setup has installed them while this one waited for the lock.
     if (reason === undefined) return true;
-    // `npm ci` removes node_modules first, which would take it away from a server that runs from this clone.
+    // `npm ci` removes node_modules first, which would break a server that runs from this clone.
     const command = existsSync(join(ROOT, 'node_modules')) ? ['install', '--no-save'] : ['ci'];
     say(`npm ${command[0]} (${reason})`);
     const started = Date.now();
@@ -39,11 +39,11 @@ export async function installDependencies(say) {
  * @param {string[]} command
  */
 function runNpm(command) {
-  // npm must not run on the Node that it may be about to replace in node_modules.
+  // npm must not run on the Node in node_modules, which it may replace.
   const path = (process.env['PATH'] ?? '').split(delimiter).filter((dir) => dir !== BIN);
   const { status, error, stdout, stderr } = spawnSync(
     'npm',
-    // Warnings would be about Node 20, which only starts what then runs on Node 24.
+    // Hides warnings about Node 20, which only runs the setup; everything else runs on Node 24.
     [...command, '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'],
     { cwd: ROOT, encoding: 'utf8', env: { ...process.env, PATH: path.join(delimiter) } },
   );
@@ -53,7 +53,7 @@ function runNpm(command) {
 }
 
 /**
- * What makes an installation necessary, in words, or undefined when everything is in place.
+ * The reason for an installation, or undefined when everything is installed.
  * @param {string} root
  * @returns {string | undefined}
  */
@@ -65,7 +65,7 @@ export function reasonToInstall(root) {
 
   for (const [path, entry] of Object.entries(wanted)) {
     const found = installed[path];
-    // The root itself is not in npm's record, and what is for another platform is not installed.
+    // npm's record does not contain the root, and packages for other platforms are not installed.
     if (path === '' || (found === undefined && (entry.optional || entry.devOptional))) continue;
     if (found?.version !== entry.version || found?.integrity !== entry.integrity) {
       return `${path} is not as package-lock.json says`;
@@ -75,8 +75,8 @@ export function reasonToInstall(root) {
 }
 
 /**
- * Throws when a package.json asks for something the lockfile does not know: what would be installed then
- * depends on the day.
+ * Throws when a package.json names a dependency that the lockfile does not contain: the installed version would then
+ * depend on the day.
  * @param {string} root
  */
 export function requireAgreement(root) {
@@ -103,7 +103,7 @@ function sameVersions(one = {}, other = {}) {
   return [...names].every((name) => one[name] === other[name]);
 }
 
-/** Everything after the setup runs on the Node that the npm package `node` brings along. */
+/** Everything after the setup runs on the Node of the npm package `node`. */
 export function requireNode24() {
   const { stdout } = spawnSync(join(BIN, 'node'), ['--version'], { encoding: 'utf8' });
   const version = (stdout ?? '').trim();

@@ -31,7 +31,7 @@ function write(file: string, content: object): void {
   writeFileSync(join(root, file), JSON.stringify(content));
 }
 
-/** What npm writes when it has installed everything. */
+/** The record that npm writes after a complete installation. */
 function writeRecord(packages: object): void {
   write('node_modules/.package-lock.json', {
     packages: {
@@ -43,11 +43,11 @@ function writeRecord(packages: object): void {
 }
 
 describe('the reason to install', () => {
-  it('is none when what npm recorded is what the lockfile says', () => {
+  it('does not exist when the record of npm equals the lockfile', () => {
     expect(reasonToInstall(root)).toBeUndefined();
   });
 
-  it('is that npm has never finished here', () => {
+  it('is that npm has never finished an installation', () => {
     rmSync(join(root, 'node_modules/.package-lock.json'));
 
     expect(reasonToInstall(root)).toBe('dependencies are missing');
@@ -89,7 +89,7 @@ describe('the lockfile', () => {
 });
 
 describe('package-lock.json', () => {
-  it('names the optional packages of every platform, without which npm ci refuses it', () => {
+  it('names the optional packages of every platform, or npm ci would refuse it', () => {
     const lock = JSON.parse(readFileSync(join(import.meta.dirname, '../../package-lock.json'), 'utf8'));
     const packages: Record<string, { optionalDependencies?: Record<string, string> }> = lock.packages;
     const optional = Object.values(packages).flatMap((entry) =>

@@ -1,4 +1,4 @@
-/** Where PostgreSQL's server programs are. Debian keeps them off the PATH, one directory per version. */
+/** Finds PostgreSQL's server programs. Debian keeps them outside of the PATH, in one directory per version. */
 import { existsSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { commandOnPath } from './command-on-path.mjs';
@@ -7,7 +7,7 @@ const DEBIAN = '/usr/lib/postgresql';
 const PROGRAMS = ['initdb', 'postgres', 'pg_isready'];
 
 /**
- * The directory that holds initdb, postgres and pg_isready; the newest version when there are several.
+ * The directory with initdb, postgres and pg_isready, of the newest version when there are several.
  * @returns {string | undefined}
  */
 export function findPostgres() {

@@ -1,13 +1,13 @@
 /**
- * gVisor's runsc for the machine, when it has none that is new enough.
+ * Fetches gVisor's runsc when the machine has none that is new enough.
  *
- * One scheme: it is fetched once for all clones and servers of a machine, into
- * /var/lib/torpor/runsc/<Debian's version>/runsc, and `find-runsc.ts` of the gVisor runtime looks there after
- * the search path and the data directory. A version that was fetched stays, because memory images are read only
- * by the build that has written them.
+ * runsc is fetched once for all clones and servers of a machine, into /var/lib/torpor/runsc/<Debian's version>/runsc.
+ * `find-runsc.ts` of the gVisor runtime looks there after the search path and the data directory. Fetched versions are kept,
+ * because only the build that wrote a memory image can read it.
  *
- * It comes from Debian's archive, unpacked and not installed: by apt-get with lists and sources of its own and
- * Debian's keys, from the mirror that the machine itself uses. The system's sources and packages stay as they are.
+ * runsc comes from Debian's archive. apt-get downloads the package with separate lists and sources, Debian's keys and the
+ * mirror of the machine, and the package is unpacked without being installed. The system's sources and packages do not
+ * change.
  */
 import { spawnSync } from 'node:child_process';
 import {
@@ -27,7 +27,7 @@ import { MACHINE_WIDE } from '../../packages/runtime-gvisor/src/binaries/build.m
 import { dayOf, isUsable } from '../../packages/runtime-gvisor/src/binaries/releases.mjs';
 import { commandOnPath } from './command-on-path.mjs';
 
-/** The first that has it: the machine's own release may be older than either, for the program is static. */
+/** The first suite that has runsc is used. The release of the machine may be older, because the program is static. */
 const SUITES = ['bookworm-backports', 'trixie'];
 const DEBIAN_RELEASES = ['bullseye', 'bookworm', 'trixie', 'forky', 'oldstable', 'stable', 'testing'];
 const PUBLIC_MIRROR = 'http://deb.debian.org/debian';
@@ -35,7 +35,7 @@ export const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg';
 const BOUND_MS = 120_000;
 
 /**
- * Whether there is a usable runsc where the server looks: on the path, in the data directory, machine-wide.
+ * Whether the server would find a usable runsc: on the path, in the data directory or machine-wide.
  * @param {{ path?: string, dataDir?: string, machineWide?: string }} [places]
  */
 export function hasUsableRunsc({
@@ -56,7 +56,7 @@ export function hasUsableRunsc({
 }
 
 /**
- * Throws when it cannot be fetched.
+ * Throws when runsc cannot be fetched.
  * @param {(line: string) => void} say
  * @param {string} [machineWide]
  */
@@ -69,7 +69,7 @@ export function fetchRunsc(say, machineWide = MACHINE_WIDE) {
     run('dpkg', ['-x', deb, join(work, 'unpacked')]);
     const program = join(machineWide, version, 'runsc');
     mkdirSync(join(machineWide, version), { recursive: true });
-    // Whole or not at all, for servers and other set-ups that look there meanwhile.
+    // Renamed into place, so that servers and other setups never see an incomplete directory.
     const arriving = `${program}.${process.pid}`;
     copyFileSync(join(work, 'unpacked', 'usr', 'bin', 'runsc'), arriving);
     chmodSync(arriving, 0o755);
@@ -81,7 +81,7 @@ export function fetchRunsc(say, machineWide = MACHINE_WIDE) {
 }
 
 /**
- * The package, from the first suite that has one that is new enough.
+ * The package from the first suite with a version that is new enough.
  * @param {string} work
  */
 function download(work) {
@@ -111,11 +111,11 @@ function downloadFrom(suite, place) {
     ['Dir::State::lists', join(place, 'lists')],
     ['Dir::Cache', join(place, 'cache')],
     ['Acquire::Languages', 'none'],
-    // A machine without a network should hear of it soon.
+    // Short timeouts, so that a machine without a network fails soon.
     ['Acquire::Retries', '0'],
     ['Acquire::http::Timeout', '10'],
     ['Acquire::https::Timeout', '10'],
-    // Else a mirror that does not answer is a warning, and an empty list.
+    // Without this a mirror that does not answer is only a warning and gives an empty list.
     ['APT::Update::Error-Mode', 'any'],
   ].flatMap(([name, value]) => ['-o', `${name}=${value}`]);
 
@@ -129,17 +129,17 @@ function downloadFrom(suite, place) {
   return join(place, 'deb', deb);
 }
 
-/** Where this machine gets Debian from; the public one where it is not a Debian. */
+/** The Debian mirror of this machine, or the public one when the machine does not run Debian. */
 function debianMirror() {
-  // Without release info it speaks of archives too that no `apt-get update` has asked yet.
+  // Without release information the list also contains archives that no `apt-get update` has read yet.
   const args = ['indextargets', '--no-release-info', '--format', '$(REPO_URI) $(COMPONENT) $(RELEASE)'];
   const { stdout } = spawnSync('apt-get', [...args, 'Identifier: Packages'], { encoding: 'utf8' });
   return mirrorAmong(stdout ?? '') ?? PUBLIC_MIRROR;
 }
 
 /**
- * Of the archives of a machine the one that is Debian's own. Others name their suites after Debian's releases
- * too, but do not have updates of them.
+ * Finds Debian's own archive among the archives of a machine. Other archives name their suites after Debian's releases
+ * too, but have no updates suites.
  * @param {string} targets lines of address, component and release
  * @returns {string | undefined}
  */

@@ -25,18 +25,18 @@ function put(directory: string, version: string): string {
 
 describe('a usable runsc', () => {
   it.each([
-    { name: 'is nowhere', there: [] },
+    { name: 'does not exist', there: [] },
     { name: 'may be on the path', there: ['bin 0.0~20240729.0'] },
     {
-      name: 'is not one that is too old',
+      name: 'is not an old one',
       there: ['bin 0.0~20221219.0', 'data/gvisor/runsc release-20250101.0'],
     },
     {
-      name: 'may be one of the machine',
+      name: 'may be machine-wide',
       there: ['machine/0.0~20240729.0-9 0.0~20240729.0', 'machine/0.0~20240729.0-10 0.0~20240729.0'],
     },
-    { name: 'is not one without a day', there: ['bin VERSION_MISSING'] },
-  ])('$name, for the set-up as for the server', async ({ there }) => {
+    { name: 'is not one without a date in its version', there: ['bin VERSION_MISSING'] },
+  ])('$name, for the setup and for the server', async ({ there }) => {
     for (const one of there) put(...(one.split(' ') as [string, string]));
 
     const { found } = await findAsServer(places, new AbortController().signal);
@@ -47,7 +47,7 @@ describe('a usable runsc', () => {
 });
 
 describe("the machine's mirror of Debian", () => {
-  it('is the one with the release and its updates', () => {
+  it('is the one that has the release and its updates', () => {
     const targets = [
       'https://apt.example.net/ main bookworm',
       'http://mirror.example.org/debian-security/ main bookworm-security',

@@ -1,7 +1,6 @@
 /**
- * What each purpose needs from the system, and how it gets there: by apt-get when we are root, else by
- * telling exactly what to type and going on without. On CI (`CI=true`) going on without is a failure,
- * because there the checks must not pass with tests left out.
+ * Installs the system packages of each purpose: with apt-get as root, or else by printing the command to type and continuing
+ * without them. On CI (`CI=true`) a missing package is a failure, because the checks must not pass with skipped tests.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,7 +17,7 @@ import { fetchRunsc, hasUsableRunsc, KEYRING } from './runsc.mjs';
 /**
  * @typedef {object} Need
  * @property {string} name
- * @property {string} why what is missing without it, for the reader of the message
+ * @property {string} why what does not work without it
  * @property {() => boolean} present
  * @property {string[]} packages Debian's names
  */
@@ -49,7 +48,7 @@ function gvisorNeeds(command, debianPackage) {
   return {
     name: command,
     why: WITHOUT_GVISOR,
-    // Of no use to anybody but root, who alone can run gVisor.
+    // Only root can run gVisor.
     present: () => !canRunGvisor() || commandOnPath(command) !== undefined,
     packages: [debianPackage],
   };
@@ -108,7 +107,7 @@ export function installSystemPackages(purpose, say) {
 }
 
 /**
- * gVisor's runsc, which is fetched and not installed.
+ * Fetches gVisor's runsc, which is not installed as a package.
  * @param {(line: string) => void} say
  * @returns {boolean} whether there was anything to do
  */
@@ -122,7 +121,7 @@ export function provideRunsc(say) {
 }
 
 /**
- * The newer runsc that tests run on, where Go can build it. A server builds it by itself, after it has started.
+ * Builds the newer runsc for tests, where Go can build it. A server builds it by itself after its start.
  * @param {(line: string) => void} say
  * @returns {Promise<boolean>} whether there was anything to do
  */
@@ -167,7 +166,7 @@ function canRunGvisor() {
 }
 
 /**
- * A server starts with what there is; tests do not, where they could have more.
+ * A server starts with the packages that are installed. Tests fail when a package could be installed.
  * @param {Need[]} missing
  * @param {keyof typeof NEEDS} purpose
  * @param {(line: string) => void} say
@@ -188,7 +187,7 @@ function tryToInstall(missing, purpose, say) {
   }
 }
 
-/** Why we may not or cannot install, in words. */
+/** Why packages cannot be installed. */
 function obstacleToInstalling() {
   if (process.env['TORPOR_SETUP'] === 'skip') return 'TORPOR_SETUP=skip';
   if (process.getuid?.() !== 0) return 'only root may';
@@ -217,7 +216,7 @@ function install(packages, say) {
 function aptGet(args) {
   const { status, error, stdout, stderr } = spawnSync(
     'apt-get',
-    // Another apt on this machine (unattended upgrades, a second setup) is waited for, not failed on.
+    // Waits for another apt on this machine (unattended upgrades, a second setup) instead of failing.
     ['-o', 'DPkg::Lock::Timeout=300', ...args],
     {
       encoding: 'utf8',
@@ -234,10 +233,10 @@ function aptGet(args) {
 }
 
 /**
- * Debian's PostgreSQL makes a database cluster and starts it as a service when it is first installed.
- * We want only the programs. A drop-in that is there during the installation and gone afterwards is the
- * smallest way to say so: createcluster.conf itself belongs to the administrator, and a policy-rc.d would
- * keep the service from starting now but leave a cluster that starts at the next boot.
+ * Installs PostgreSQL without a database cluster. Debian's package creates a cluster and starts it as a service on the first
+ * installation, and only the programs are needed. A temporary drop-in during the installation prevents that.
+ * createcluster.conf itself belongs to the administrator, and a policy-rc.d would prevent only the start and leave a cluster
+ * that starts at the next boot.
  * @returns {() => void} takes the drop-in away again
  */
 function forbidMainCluster() {

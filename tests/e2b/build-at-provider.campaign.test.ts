@@ -7,7 +7,7 @@ import { type E2bServer, e2bServer } from './e2b-server.ts';
 
 const why = await whyNoGvisor();
 
-/** `npm run test:e2b`: what needs forks, at a provider that has snapshots. */
+/** `npm run test:e2b`: features that need forks, at a provider with snapshots. */
 describe.skipIf(why !== null)('a server whose sandboxes live at another Torpor', () => {
   let provider: E2bServer;
   let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
@@ -23,7 +23,7 @@ describe.skipIf(why !== null)('a server whose sandboxes live at another Torpor',
     await provider?.dispose();
   }, 120_000);
 
-  it('builds a preview that sleeps, wakes for a visitor, and can be iterated', async () => {
+  it('builds a preview that sleeps, wakes for a request, and can be iterated', async () => {
     const { builds, sandboxes } = server.torpor;
     const started = await builds.start({ project_id: 'notes', goal: GOALS.api });
     expect(await follow(server, started.job_id)).toEqual(ALL);

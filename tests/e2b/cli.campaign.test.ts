@@ -9,7 +9,7 @@ import { type E2bServer, e2bServer } from './e2b-server.ts';
 
 const run = promisify(execFile);
 const noGvisor = await whyNoGvisor();
-/** Fetched when it is needed: with all it brings along it is too much for everybody who only wants to start. */
+/** Installed on demand: with its dependencies the package is too large for everybody's installation. */
 const CLI = '@e2b/cli@2.19.0';
 
 describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
@@ -36,7 +36,7 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
       env,
       timeout: 120_000,
     });
-    // It waits for the end of its input before it ends.
+    // The program waits for the end of its input before it exits.
     going.child.stdin?.end();
     return (await going).stdout;
   };
@@ -50,7 +50,7 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
     expect(await e2b('auth', 'info')).toMatch(/\S/);
   });
 
-  it('runs commands, and ends with their code', async () => {
+  it('runs commands, and exits with their exit codes', async () => {
     expect(await e2b('sandbox', 'exec', id, 'echo', 'from inside')).toBe('from inside\n');
     await expect(e2b('sandbox', 'exec', id, 'exit 3')).rejects.toMatchObject({ code: 3 });
   });

@@ -19,17 +19,16 @@ describe.skipIf(noGvisor !== null)('through E2B’s package, in gVisor', { timeo
 
   it('two cycles keep every change (E2B#884, #736, #582)', () => complaints.manyCycles(optionsOf(world), 2));
 
-  it('a command is found again by its number (E2B#1074)', () =>
-    complaints.lateReconnect(optionsOf(world), 100));
+  it('a command is found again by its pid (E2B#1074)', () => complaints.lateReconnect(optionsOf(world), 100));
 
-  it('files that have no size come down whole (infra#3363)', () =>
+  it('files of unknown size are downloaded completely (infra#3363)', () =>
     complaints.filesWithoutSize(optionsOf(world)));
 
-  it('two clients with opposite wishes get answers that both may get', async () => {
+  it('two clients with conflicting requests both get allowed answers', async () => {
     expect(await oppositeWishes(optionsOf(world), 1)).toMatchObject({ rounds: 1 });
   });
 
-  it('the list survives a server that was killed (infra#2041), and so does a sandbox (E2B#1381)', async () => {
+  it('the list of sandboxes survives a killed server (infra#2041), and so does a sandbox (E2B#1381)', async () => {
     const before = await Sandbox.create({ ...optionsOf(world), timeoutMs: 600_000 });
     await before.files.write('kept', 'yes');
     const asleep = await Sandbox.create({ ...optionsOf(world), timeoutMs: 600_000 });

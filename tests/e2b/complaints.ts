@@ -1,6 +1,6 @@
 /**
- * What people have complained about elsewhere (E2B#884, #1104, #875, #1055, #736, #582, #1031, #1074, infra#2041,
- * infra#3363, mastra#24621, Dormice#74), each as something that must not happen here.
+ * Known bugs of other sandbox products (E2B#884, #1104, #875, #1055, #736, #582, #1031, #1074, infra#2041,
+ * infra#3363, mastra#24621, Dormice#74), each as a check that Torpor does not have it.
  */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -33,8 +33,8 @@ export async function manyCycles(options: Options, cycles: number): Promise<void
 
 /**
  * E2B#1104: an automatic pause loses the last writes. E2B#1031: a server still holds its port, but is not listed.
- * E2B#875: a connect drops auto-pause, so that the sandbox is killed at the next timeout. mastra#24621: every
- * resume comes back with five minutes.
+ * E2B#875: a connect turns auto-pause off, so that the next timeout kills the sandbox. mastra#24621: every resume
+ * resets the lifetime to five minutes.
  */
 export async function automaticPause(options: Options): Promise<void> {
   const made = await Sandbox.create({ ...options, timeoutMs: 4_000, lifecycle: { onTimeout: 'pause' } });
@@ -59,12 +59,12 @@ export async function automaticPause(options: Options): Promise<void> {
   assert.equal((await woken.commands.run('curl -s http://127.0.0.1:3000')).stdout, 'up');
   const { lifecycle, endAt } = await woken.getInfo();
   assert.equal(lifecycle?.onTimeout, 'pause');
-  assert.ok(endAt.getTime() - Date.now() <= 6_000, 'it comes back with the lifetime that was asked for');
+  assert.ok(endAt.getTime() - Date.now() <= 6_000, 'the sandbox is resumed with the requested lifetime');
   await asleep(sandboxId, options);
   await Sandbox.kill(sandboxId, options);
 }
 
-/** Dormice#74: an automatic pause without memory was taken for one with it. */
+/** Dormice#74: an automatic pause without memory was treated as one with memory. */
 export async function automaticPauseWithoutMemory(options: Options): Promise<void> {
   const lifecycle = { onTimeout: { action: 'pause', keepMemory: false } } as const;
   const made = await Sandbox.create({ ...options, timeoutMs: 4_000, lifecycle });
@@ -94,7 +94,7 @@ export async function lateReconnect(options: Options, ms: number): Promise<void>
   await sandbox.kill();
 }
 
-/** infra#3363: files of /proc come down empty. */
+/** infra#3363: files of /proc are downloaded as empty files. */
 export async function filesWithoutSize(options: Options): Promise<void> {
   const sandbox = await Sandbox.create({ ...options, timeoutMs: LONG });
   assert.match(await sandbox.files.read('/proc/version'), /Linux/);

@@ -1,4 +1,4 @@
-/** A Torpor for programs that were written for E2B, and the ways in which they find it. */
+/** A Torpor server for programs that were written for E2B, with the environment variables by which they find it. */
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
@@ -16,9 +16,9 @@ export type PackageName = 'e2b' | 'e2b-old';
 
 export interface E2bServer {
   readonly server: TorporProcess;
-  /** What a program's environment has to say, and nothing else. */
+  /** The whole environment of such a program. */
   readonly env: Readonly<Record<string, string>>;
-  /** Ends it without a word and starts it again on the same data, at another address. */
+  /** Kills the server and starts another one with the same data directory at another address. */
   restart(): Promise<E2bServer>;
   dispose(): Promise<void>;
 }
@@ -57,7 +57,7 @@ async function start(dataDir: DataDir, way: Way, runtime: 'gvisor' | 'process'):
   };
 }
 
-/** What a server leaves running when it stops must not outlive the test. */
+/** Sandboxes that the server leaves running must not outlive the test. */
 async function killSandboxes({ url, apiKey }: TorporProcess, authority?: string): Promise<void> {
   const ca = authority === undefined ? undefined : await readFile(authority);
   const ask = async (method: string, path: string) => {
@@ -74,7 +74,7 @@ async function killSandboxes({ url, apiKey }: TorporProcess, authority?: string)
 const PROGRAM = join(import.meta.dirname, 'program', 'program.ts');
 const RESOLVE = join(import.meta.dirname, 'resolve-localhost.ts');
 
-/** Runs the program in a process of its own; the chapters that it told, with how long each took. */
+/** Runs the program in a process of its own. Resolves to its completed chapters with the duration of each. */
 export async function runProgram(
   { env }: Pick<E2bServer, 'env'>,
   name: PackageName,
@@ -87,7 +87,7 @@ export async function runProgram(
   return stdout.trim().split('\n');
 }
 
-/** For programs that name their server in code. */
+/** Options for programs that name their server in code. */
 export function optionsOf({ server: { url, apiKey } }: Pick<E2bServer, 'server'>) {
   return { apiKey: `e2b_${apiKey}`, apiUrl: url, sandboxUrl: url };
 }

@@ -1,4 +1,4 @@
-/** What the test suites of E2B's own packages check and the program of this folder does not. */
+/** Behaviour that E2B's own test suites check and the program in this folder does not. */
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
@@ -36,7 +36,7 @@ describe.each([
     await sandbox.kill();
   });
 
-  it('gets exactly {code, message} for a signature that is refused', async () => {
+  it('gets exactly {code, message} for a refused signature', async () => {
     const sandbox = await create();
     await sandbox.files.write('hello.txt', 'hello');
     const good = await sandbox.downloadUrl('hello.txt', { useSignatureExpiration: 60 });
@@ -71,20 +71,20 @@ describe.each([
     await sandbox.kill();
   });
 
-  it('hears 502 from getHost() of a sandbox that was killed, and a browser gets a page', async () => {
+  it('gets 502 from getHost() of a killed sandbox, and a browser gets a page', async () => {
     const sandbox = await create();
     const host = sandbox.getHost(3000);
     await sandbox.kill();
-    const answer = await visit(host, { accept: '*/*' });
+    const answer = await requestHost(host, { accept: '*/*' });
     expect([answer.status, JSON.parse(answer.body)]).toEqual([
       502,
       { sandboxId: sandbox.sandboxId, message: 'The sandbox was not found', code: 502 },
     ]);
-    const page = await visit(host, { accept: 'text/html,*/*;q=0.8' });
+    const page = await requestHost(host, { accept: 'text/html,*/*;q=0.8' });
     expect(page.body).toMatch(/^<!doctype html>/i);
   });
 
-  it('sees create, chmod and write of a file that it writes below a watched directory', async () => {
+  it('gets create, chmod and write events for a file that it writes below a watched directory', async () => {
     const sandbox = await create();
     await sandbox.files.makeDir('watched/below');
     const seen: string[] = [];
@@ -103,8 +103,8 @@ describe.each([
   });
 });
 
-/** Node does not resolve names below localhost, so the request goes to the server's address under that name. */
-async function visit(host: string, headers: Record<string, string>) {
+/** Node does not resolve names below localhost, so the request goes to the server's address with that Host. */
+async function requestHost(host: string, headers: Record<string, string>) {
   const sent = request(world.server.url, { headers: { ...headers, host } });
   sent.end();
   const [answer] = (await once(sent, 'response')) as [IncomingMessage];

@@ -4,7 +4,7 @@ import { e2bServer, runProgram } from './e2b-server.ts';
 
 const noGvisor = await whyNoGvisor();
 
-/** `npm run test:e2b`: every public method of both generations of the SDK, over both ways to the server. */
+/** `npm run test:e2b`: every public method of both generations of the SDK, over http and TLS. */
 describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor', () => {
   it.each([
     ['e2b', 'http'],

@@ -4,17 +4,17 @@ import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.
 import { type E2bServer, e2bServer, optionsOf, runProgram } from './e2b-server.ts';
 
 const noGvisor = await whyNoGvisor();
-/** A machine that does many other things at once must not be mistaken for one that does nothing. */
-const PATIENCE_MS = 300_000;
+/** Long enough for a busy machine. */
+const TIMEOUT_MS = 300_000;
 
-/** `npm run test:e2b` tells the whole story, by two generations of the package, over http and over TLS. */
+/** `npm run test:e2b` runs all chapters with two generations of the package, over http and over TLS. */
 const CHAPTERS = [
   ...['commands', 'terminals', 'files', 'watching', 'signedUrls', 'finding', 'timeouts', 'sleeping', 'forks'],
   ...['notYet', 'ending'],
 ] as const;
 
 describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor', () => {
-  it('by the newest package over http', { timeout: PATIENCE_MS }, async () => {
+  it('by the newest package over http', { timeout: TIMEOUT_MS }, async () => {
     const world = await e2bServer('http', 'gvisor');
     try {
       const told = await runProgram(world, 'e2b', CHAPTERS);
@@ -32,12 +32,12 @@ describe('on the process runtime', () => {
   beforeAll(async () => {
     world = await e2bServer('http', 'process');
     options = optionsOf(world);
-  }, PATIENCE_MS);
-  afterAll(() => world.dispose(), PATIENCE_MS);
+  }, TIMEOUT_MS);
+  afterAll(() => world.dispose(), TIMEOUT_MS);
 
   const refusal = /^SandboxError: 501: /;
 
-  it('commands, files, pause and connect work, and the processes are known to be lost', async () => {
+  it('commands, files, pause and connect work, and the processes are reported as lost', async () => {
     const sandbox = await Sandbox.create({ ...options, timeoutMs: 300_000 });
     await sandbox.files.write('a.txt', 'kept');
     await sandbox.commands.run('sleep 1000', { background: true, timeoutMs: 0 });
@@ -48,7 +48,7 @@ describe('on the process runtime', () => {
     expect(await woken.kill()).toBe(true);
   });
 
-  it('what it cannot do is refused with a word, and nothing is changed', async () => {
+  it('unsupported requests are refused with a reason and change nothing', async () => {
     const sandbox = await Sandbox.create({ ...options, timeoutMs: 300_000 });
     const said = (work: Promise<unknown>) => work.then(String, String);
     expect(await said(sandbox.pause({ keepMemory: true }))).toMatch(refusal);

@@ -1,6 +1,6 @@
 /**
- * Two clients at once that want opposite things of one sandbox. Each must get an answer that the documents allow, and
- * afterwards all must agree on what the sandbox is, with everything that it had.
+ * Two clients send conflicting requests for one sandbox at the same time. Each must get an answer that the documentation
+ * allows. Afterwards all clients must see the same state, and the sandbox must have all its data.
  */
 import assert from 'node:assert/strict';
 import { Sandbox, SandboxNotFoundError } from 'e2b';
@@ -54,7 +54,7 @@ async function pauseAndConnect(sandbox: Sandbox, options: Options, note: (round:
     answerOf(Sandbox.connect(sandboxId, options)),
   ]);
   note(`pause ${answers[0]}, connect ${answers[1]}`);
-  // It ran before, so the pause did something; whichever was last, the sandbox is one or the other.
+  // The sandbox ran before, so the pause had an effect. Depending on the order, the sandbox is paused or running.
   assert.deepEqual(answers, ['true', 'done']);
   const { state } = await Sandbox.getInfo(sandboxId, options);
   assert.equal(await sandbox.isRunning(), state === 'running');

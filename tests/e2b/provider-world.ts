@@ -1,6 +1,6 @@
 /**
- * The `e2b` runtime with a second Torpor as its provider, as the contract suite holds it. Accidents are what somebody
- * with the provider's key does behind the runtime's back.
+ * The `e2b` runtime with a second Torpor as its provider, for the contract suite. Accidents are calls to the provider that
+ * bypass the runtime.
  */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -15,11 +15,11 @@ import { Sandbox } from 'e2b';
 import { type E2bServer, e2bServer, optionsOf } from './e2b-server.ts';
 
 export interface ProviderWorld extends RuntimeUnderTest {
-  /** Takes the world and its provider away. */
+  /** Removes the world and its provider. */
   close(): Promise<void>;
 }
 
-/** Counts in memory, and answers with how far it has come. */
+/** A server that counts in memory and answers with the count. */
 const COUNTER = `cd; rm -f .in .out; mkfifo .in .out; n=0
 while :; do read word < .in; [ "$word" = + ] && n=$((n + 1)); echo "$n" > .out; done`;
 const TAG = 'counter';
@@ -120,7 +120,7 @@ export async function providerWorld(providerRuntime: 'process' | 'gvisor'): Prom
   };
 }
 
-/** What is left at the provider is what a checkpoint of the test names. */
+/** Only sandboxes that a checkpoint of the test names may be left at the provider. */
 async function expectOnlyCheckpoints(provider: E2bServer, directory: string): Promise<void> {
   if ((await readdir(join(directory, 'instances')).catch(() => [])).length > 0) {
     throw new Error('Records of instances are left.');

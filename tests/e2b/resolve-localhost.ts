@@ -1,4 +1,4 @@
-/** For programs of tests: names below localhost are this machine, as browsers know and Node does not. */
+/** Preloaded into test programs: resolves names below localhost to this machine, as browsers do and Node does not. */
 import dns, { type LookupAddress, type LookupOptions } from 'node:dns';
 
 type Done = (error: Error | null, address: string | LookupAddress[], family?: number) => void;

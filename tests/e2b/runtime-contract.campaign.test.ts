@@ -5,7 +5,7 @@ import { type ProviderWorld, providerWorld } from './provider-world.ts';
 
 const providers = (await whyNoGvisor()) === null ? (['process', 'gvisor'] as const) : (['process'] as const);
 
-/** `npm run test:e2b`: the `e2b` runtime at a second Torpor, held to what every runtime is held to. */
+/** `npm run test:e2b`: the `e2b` runtime at a second Torpor passes the contract suite of all runtimes. */
 describe.each(providers)('at a Torpor on %s', (provider) => {
   let world: ProviderWorld;
   beforeAll(async () => {

@@ -2,12 +2,12 @@ import { describeRuntimeContract } from '@torpor/engine/testing';
 import { afterAll, beforeAll } from 'vitest';
 import { type ProviderWorld, providerWorld } from './provider-world.ts';
 
-/** A few of the contract; `npm run test:e2b` holds the runtime to all of it, at providers of every kind. */
+/** A part of the contract suite; `npm run test:e2b` runs all of it at several kinds of providers. */
 const SOME = [
-  'runs a new instance from a template, of which nothing came back from memory',
-  'lead nowhere when the instance is dead or was never there',
+  'runs a new instance from a template without memory',
+  'fail when the instance is dead or unknown',
   'keeps the files for a start elsewhere',
-  'starts two instances that then go their own ways',
+  'starts two instances that are then independent',
 ];
 
 let world: ProviderWorld;

@@ -8,7 +8,7 @@ import { WebSocket } from 'ws';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { guestService } from '../wake/guest-app.ts';
 
-/** The gateway in a real server, with real processes behind it. */
+/** The gateway in a real server, with sandboxes in the process runtime. */
 
 let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
 let server: TorporProcess;
@@ -36,7 +36,7 @@ afterAll(async () => {
 });
 
 describe('a preview', { timeout: 120_000 }, () => {
-  it('is where the sandbox says it is', async () => {
+  it('has the address that the sandbox view shows', async () => {
     const { urls } = await server.torpor.sandboxes.get(id);
     expect(urls).toEqual({ 3000: `http://${hostOf(id)}` });
     const [first] = await server.torpor.sandboxes.ports(id);
@@ -44,7 +44,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     expect(await get({ path: '/hello/world' })).toMatchObject({ status: 200, text: 'GET world ' });
   });
 
-  it('is found by headers and by path too', async () => {
+  it('is reached by headers and by path too', async () => {
     const byHeaders = await ask(port, '127.0.0.1', {
       headers: { 'E2b-Sandbox-Id': bareSandboxId(id), 'E2b-Sandbox-Port': '3000' },
       path: '/x/headers',
@@ -56,7 +56,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     expect(withoutKey).toMatchObject({ status: 401 });
   });
 
-  it('of a sandbox that sleeps wakes it, with its declared service', async () => {
+  it('of a paused sandbox wakes it, with its declared service', async () => {
     await server.torpor.sandboxes.pause(id);
     const { urls } = await server.torpor.sandboxes.get(id);
     expect(urls).toEqual({ 3000: `http://${hostOf(id)}` });
@@ -67,7 +67,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     expect((await server.torpor.sandboxes.get(id)).state).toBe('running');
   });
 
-  it('of a port that is closed names those that are open', async () => {
+  it('of a closed port names the open ports', async () => {
     const answer = await get({}, id, 4567);
     expect(answer.status).toBe(502);
     expect(answer.json()).toMatchObject({ error: { code: 'port_closed', details: { openPorts: [3000] } } });
@@ -83,7 +83,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     expect((await closed)[0]).toBe(1012);
   });
 
-  it('that is private opens to a link, once, and to a token', async () => {
+  it('that is private accepts a link, once, and a token', async () => {
     expect(await get({}, isPrivate)).toMatchObject({ status: 403 });
     const link = await server.torpor.sandboxes.previewLink(isPrivate, { port: 3000 });
     const { pathname, search } = new URL(link.url);
@@ -96,7 +96,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     expect(await get({ path: '/x/in', headers }, isPrivate)).toMatchObject({ text: 'GET in ' });
   });
 
-  it("'s agent is asked only after its health, and sleeps through it", async () => {
+  it('does not wake its sandbox for a health question to the agent', async () => {
     await server.torpor.sandboxes.resume(id);
     expect(await get({ path: '/health' }, id, 49983)).toMatchObject({ status: 204 });
     expect(await get({ path: '/metrics' }, id, 49983)).toMatchObject({ status: 401 });
@@ -105,7 +105,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     expect((await server.torpor.sandboxes.get(id)).state).toBe('paused');
   });
 
-  it('and its tokens outlive the server', async () => {
+  it('keeps its address and tokens after a restart of the server', async () => {
     const { token, header } = await server.torpor.sandboxes.previewLink(isPrivate, { port: 3000 });
     await server.kill('SIGTERM');
     expect((await stat(join(dataDir.path, 'secret'))).mode & 0o777).toBe(0o600);
@@ -116,7 +116,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     });
   });
 
-  it('of a sandbox that was killed says so, and it has no addresses any more', async () => {
+  it('of a killed sandbox is 410, and the sandbox view shows no addresses', async () => {
     const { id: doomed } = await server.torpor.sandboxes.create({ services: [guestService()] });
     expect(await get({ path: '/x/y' }, doomed)).toMatchObject({ status: 200 });
     const killed = await server.torpor.sandboxes.kill(doomed);
@@ -124,7 +124,7 @@ describe('a preview', { timeout: 120_000 }, () => {
     expect(killed.urls ?? {}).toEqual({});
   });
 
-  it('is counted', async () => {
+  it('is counted in the metrics', async () => {
     const text = await (await fetch(`${server.url}/metrics`)).text();
     expect(text).toMatch(/torpor_previews_total\{by="host"\} [1-9]/);
     expect(text).toMatch(/torpor_preview_held 0/);

@@ -14,7 +14,7 @@ import { guestService } from '../wake/guest-app.ts';
 const run = promisify(execFile);
 const BIN = join(import.meta.dirname, '../../packages/cli/bin/torpor.mjs');
 
-it('--tls: API, previews and the command line over one port, with certificates of our own', {
+it('--tls: API, previews and the command line over one port, with local certificates', {
   timeout: 120_000,
 }, async () => {
   const dataDir = await makeDataDir();

@@ -6,6 +6,6 @@ import { runHistories } from './histories.ts';
 describe.each(databaseKinds)('random histories on %s', (kind) => {
   it('end with every operation ended, nothing leaked and nothing lost (R85-R89, R98, R108, R111, R112)', async () => {
     // A fixed seed: the campaign plays new histories and prints how to repeat a failure.
-    await runHistories(kind, kind === 'sqlite' ? 660 : 40, 1_701);
+    await runHistories(kind, kind === 'sqlite' ? 400 : 25, 1_701);
   }, 300_000);
 });

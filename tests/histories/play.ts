@@ -85,7 +85,7 @@ export class Player {
         return world.clock.advance(step.ms);
       case 'reconcile':
       case 'sweep':
-      case 'lookAtCheckpoints': {
+      case 'inspectCheckpoints': {
         const server = await world.server(step.server);
         this.#track(server, server.engine[step.do]());
         return;
@@ -156,7 +156,7 @@ export class Player {
     });
     this.#track(
       server,
-      request.then(({ id }) => {
+      request.then(({ sandbox: { id } }) => {
         if (key !== null) {
           // A second answer to the same request names the same sandbox.
           const before = this.#keys.get(key);
@@ -182,12 +182,12 @@ export class Player {
       case 'lifetime':
         return engine.setLifetime(this.#org, id, n === 0 ? null : n * 60);
       case 'kill':
-        return engine.kill(caller, id).then(({ state }) => {
+        return engine.kill(caller, id).then(({ sandbox }) => {
           // A lost or failed sandbox keeps its state.
-          this.#expected.get(id).killed = state === 'killed';
+          this.#expected.get(id).killed = sandbox.state === 'killed';
         });
       case 'fork':
-        return engine.fork(caller, id, { count: 1 + (n % 2) }).then((forks) => {
+        return engine.fork(caller, id, { count: 1 + (n % 2) }).then(({ forks }) => {
           for (const one of forks) {
             if (!('sandbox' in one) || this.#known.length >= 6) continue;
             this.#known.push(one.sandbox.id);

@@ -26,7 +26,7 @@ export type Step =
   | { readonly do: 'crash'; readonly server: number; readonly halfCalls: number }
   | { readonly do: 'restart'; readonly server: number }
   | { readonly do: 'advance'; readonly ms: number }
-  | { readonly do: 'reconcile' | 'sweep' | 'lookAtCheckpoints'; readonly server: number }
+  | { readonly do: 'reconcile' | 'sweep' | 'inspectCheckpoints'; readonly server: number }
   | { readonly do: 'settle' };
 
 const server = fc.nat(1);
@@ -89,7 +89,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   {
     weight: 4,
     arbitrary: fc.record({
-      do: fc.constantFrom('reconcile' as const, 'sweep' as const, 'lookAtCheckpoints' as const),
+      do: fc.constantFrom('reconcile' as const, 'sweep' as const, 'inspectCheckpoints' as const),
       server,
     }),
   },

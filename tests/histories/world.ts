@@ -1,6 +1,14 @@
 /** The world of a history: one or two servers on one database, one runtime, one store and one clock. */
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
-import { DEFAULT_SETTINGS, Engine, noFaults, openGate, type Runtime, randomIds } from '@torpor/engine';
+import {
+  createEngine,
+  DEFAULT_SETTINGS,
+  type Engine,
+  noFaults,
+  openGate,
+  type Runtime,
+  randomIds,
+} from '@torpor/engine';
 import {
   type DatabaseKind,
   type Fault,
@@ -70,7 +78,7 @@ export class HistoryWorld {
     const database = this.#databases[index];
     if (database === undefined) throw new Error('There is no such server.');
     const crashSwitch = new CrashSwitch();
-    const engine = new Engine({
+    const engine = createEngine({
       db: crashSwitch.database(database),
       store: crashSwitch.port(this.store),
       runtimes: new Map([[this.runtime.name, crashSwitch.port(this.#faulty)]]),

@@ -54,7 +54,7 @@ describe.each(databaseKinds)('the evacuation that dies half-way, on %s', (kind) 
     const { engine, runtime } = world;
 
     // 14:55 created and started, a job at work.
-    const { id } = await engine.create(caller, { services: [{ name: 'driver', command: 'run' }] });
+    const { id } = (await engine.create(caller, { services: [{ name: 'driver', command: 'run' }] })).sandbox;
     runtime.work(id, '/work/notes', 'first');
     expect((await agree(id)).sandbox.state).toBe('running');
 

@@ -59,7 +59,7 @@ describe.each(databaseKinds)('a database with 2,206 sessions with dead sandboxes
       expect(failed).toBe(0);
       expect(healed + ASKED).toBeGreaterThanOrEqual(STRANDED);
       expect((await sandboxesMade(here.world)) - before).toBe(ASKED);
-      expect(here.inside.stdin).toHaveLength(ASKED);
+      expect(here.program.stdin).toHaveLength(ASKED);
       expect(latency.p99).toBeLessThan(5_000);
     } finally {
       await here.dispose();
@@ -88,7 +88,7 @@ async function deadSandbox(
   { engine, runtime, store }: SessionWorld['world'],
   lost: boolean,
 ): Promise<SandboxId> {
-  const { id } = await engine.create(caller, {});
+  const { id } = (await engine.create(caller, {})).sandbox;
   if (lost) {
     runtime.vanish(id, true);
     await engine.compareOne(ORG, id);

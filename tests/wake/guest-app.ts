@@ -1,10 +1,10 @@
 /**
- * The app inside the sandbox: it writes down everything it does into files, which outlive a pause, so that a test
- * can count afterwards what was run how often and in which order. It needs nothing but Node.
+ * The app inside the sandbox. It records every request in files, which outlive a pause, so that a test can count
+ * afterwards how often and in which order requests ran. It needs only Node.
  */
 import type { Service } from '@torpor/protocol';
 
-/** Runs inside the sandbox, as text. It must not use anything from outside of itself. */
+/** Its source text runs inside the sandbox, so it must not refer to anything outside of itself. */
 function guest(): void {
   const { appendFileSync } = require('node:fs') as typeof import('node:fs');
   const { createServer } = require('node:http') as typeof import('node:http');
@@ -26,7 +26,7 @@ function guest(): void {
       } else answer();
     });
   });
-  // Text frames of less than 126 bytes, which is all that the tests send.
+  // Handles only text frames of less than 126 bytes; the tests send no others.
   server.on('upgrade', (request, socket) => {
     const accept = createHash('sha1')
       .update(`${request.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
@@ -57,12 +57,12 @@ function guest(): void {
   server.listen(Number(process.env['PORT'] ?? 3000), process.env['LISTEN'] ?? '127.0.0.1');
 }
 
-/** `delayMs`: how long it takes until it listens, as a dev server does. */
+/** `delayMs`: how long the app takes until it listens, like a dev server. */
 export function guestService(more: Partial<Service> & { readonly delayMs?: number } = {}): Service {
   const { delayMs = 0, ...service } = more;
   const script = `setTimeout(${guest.toString()}, ${delayMs})`;
   const encoded = Buffer.from(script).toString('base64');
-  // A sandbox in gVisor sees the Node of the system, and not one from elsewhere.
+  // A gVisor sandbox sees only the system's Node.
   const node = `N='${process.execPath}'; [ -x "$N" ] || N=node`;
   const command = `${node}; exec "$N" -e "$(echo ${encoded} | base64 -d)"`;
   return { name: 'web', command, port: 3000, ...service };

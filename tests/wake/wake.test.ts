@@ -3,7 +3,7 @@ import { makeDataDir } from '../crash/torpor-process.ts';
 import { runWake } from './wake.ts';
 
 /** The short form of `npm run test:wake`. */
-it('no request fails, and no conversation breaks, while its sandbox is put to sleep', {
+it('no request fails, and no conversation breaks, while the sandbox is paused again and again', {
   timeout: 120_000,
 }, async () => {
   const dataDir = await makeDataDir();
@@ -11,7 +11,7 @@ it('no request fails, and no conversation breaks, while its sandbox is put to sl
     const report = await runWake(dataDir.path, {
       runtime: 'process',
       requests: 200,
-      hands: 4,
+      clients: 4,
       conversations: 4,
       pauses: 4,
     });

@@ -1,7 +1,7 @@
 /**
- * Zero failed requests: clients send and talk on while their sandbox is put to sleep again and again. Every request
- * is answered correctly and run once, in the order its client sent them; every WebSocket is closed with a code that
- * says to come back, and its conversation goes on where it was.
+ * No failed request: clients send requests and talk over WebSockets while their sandbox is paused again and again. Every
+ * request is answered correctly and runs once, in the order in which its client sent it. Every WebSocket is closed with
+ * code 1012, and its conversation continues on a new one.
  */
 import { once } from 'node:events';
 import { Agent } from 'node:http';
@@ -15,7 +15,7 @@ import { guestService } from './guest-app.ts';
 export interface Campaign {
   readonly runtime: 'process' | 'gvisor';
   readonly requests: number;
-  readonly hands: number;
+  readonly clients: number;
   readonly conversations: number;
   readonly pauses: number;
 }
@@ -37,17 +37,20 @@ export async function runWake(dataDir: string, campaign: Campaign): Promise<Wake
   const server = await startTorpor(dataDir, { TORPOR_LOG_LEVEL: 'error' }, campaign.runtime);
   try {
     const { id } = await server.torpor.sandboxes.create({ services: [guestService()], idleSeconds: 86_400 });
-    const visit = { port: Number(new URL(server.url).port), host: `3000-${bareSandboxId(id)}.sbx.localhost` };
+    const preview = {
+      port: Number(new URL(server.url).port),
+      host: `3000-${bareSandboxId(id)}.sbx.localhost`,
+    };
     const over = new AbortController();
     const times: number[] = [];
     const closes: Record<number, number> = {};
     const sending = Promise.all(
-      Array.from({ length: campaign.hands }, (_, hand) => send(visit, hand, campaign, times)),
+      Array.from({ length: campaign.clients }, (_, client) => send(preview, client, campaign, times)),
     );
     const talking = Promise.all(
-      Array.from({ length: campaign.conversations }, (_, name) => talk(visit, name, over.signal, closes)),
+      Array.from({ length: campaign.conversations }, (_, name) => talk(preview, name, over.signal, closes)),
     );
-    // Whoever fails first is the one to hear of.
+    // The first failure is the one to report.
     const pausing = Promise.race([
       pauseAgainAndAgain(server, id, campaign.pauses),
       failureOf(sending),
@@ -79,22 +82,22 @@ function failureOf(work: Promise<unknown>): Promise<never> {
   return new Promise((_, reject) => work.catch(reject));
 }
 
-interface Visit {
+interface PreviewAddress {
   readonly port: number;
   readonly host: string;
 }
 
-/** One client on one kept connection: the next request when the one before it is answered. Half of them mutate. */
+/** One client on one kept connection: it sends each request after the response to the one before. Half are mutations. */
 async function send(
-  { port, host }: Visit,
-  hand: number,
-  { requests, hands }: Campaign,
+  { port, host }: PreviewAddress,
+  client: number,
+  { requests, clients }: Campaign,
   times: number[],
 ): Promise<void> {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   try {
-    for (let n = 0; n < requests / hands; n++) {
-      const name = `${hand}-${n}`;
+    for (let n = 0; n < requests / clients; n++) {
+      const name = `${client}-${n}`;
       const method = n % 2 === 0 ? 'GET' : 'POST';
       const body = method === 'POST' ? `body of ${name}` : '';
       const began = performance.now();
@@ -115,16 +118,16 @@ async function send(
   }
 }
 
-/** Says one number after the other, the next when the one before it came back; after a goodbye it goes on. */
+/** Sends one number after the other, each when the echo of the one before has come, also over several WebSockets. */
 async function talk(
-  visit: Visit,
+  preview: PreviewAddress,
   name: number,
   over: AbortSignal,
   closes: Record<number, number>,
 ): Promise<number> {
   let said = 0;
   while (!over.aborted) {
-    const socket = new WebSocket(`ws://127.0.0.1:${visit.port}/talk`, { headers: { host: visit.host } });
+    const socket = new WebSocket(`ws://127.0.0.1:${preview.port}/talk`, { headers: { host: preview.host } });
     const closed = once(socket, 'close') as Promise<[number]>;
     await Promise.race([once(socket, 'open'), closed]);
     const leave = () => socket.close(1000);
@@ -147,7 +150,7 @@ async function talk(
   return said;
 }
 
-/** Visitors wake it; if there are none left, we do. */
+/** The clients' requests wake the sandbox; without clients the test does. */
 async function pauseAgainAndAgain({ torpor }: TorporProcess, id: SandboxId, times: number): Promise<void> {
   for (let i = 0; i < times; i++) {
     await torpor.sandboxes.pause(id);
@@ -165,23 +168,27 @@ async function linesOf({ torpor }: TorporProcess, id: SandboxId, file: string): 
   return stdout.split('\n').filter((line) => line !== '');
 }
 
-/** Each request once, and those of one client in the order in which it sent them. */
-async function checkRuns(server: TorporProcess, id: SandboxId, { requests, hands }: Campaign): Promise<void> {
+/** Each request ran once, and the requests of one client ran in the order in which it sent them. */
+async function checkRuns(
+  server: TorporProcess,
+  id: SandboxId,
+  { requests, clients }: Campaign,
+): Promise<void> {
   const runs = await linesOf(server, id, 'runs');
-  const perHand = Math.ceil(requests / hands);
-  for (let hand = 0; hand < hands; hand++) {
-    const own = runs.filter((name) => name.startsWith(`${hand}-`));
-    const wanted = Array.from({ length: perHand }, (_, n) => `${hand}-${n}`);
+  const perHand = Math.ceil(requests / clients);
+  for (let client = 0; client < clients; client++) {
+    const own = runs.filter((name) => name.startsWith(`${client}-`));
+    const wanted = Array.from({ length: perHand }, (_, n) => `${client}-${n}`);
     if (own.join() !== wanted.join()) {
       const odd = own.find((name, i) => name !== wanted[i]);
       throw new Error(
-        `Client ${hand} had ${own.length} of ${perHand} requests run; the first odd one is ${odd}.`,
+        `Client ${client} had ${own.length} of ${perHand} requests run; the first odd one is ${odd}.`,
       );
     }
   }
 }
 
-/** What was echoed was heard, in order. A message whose echo did not come back was said again, so it may stand twice. */
+/** Every echoed message was received, in order. A message without an echo was sent again, so it may appear twice. */
 async function checkMessages(server: TorporProcess, id: SandboxId, said: readonly number[]): Promise<void> {
   const messages = await linesOf(server, id, 'messages');
   for (const [name, count] of said.entries()) {
@@ -204,7 +211,7 @@ async function eventTypes({ torpor }: TorporProcess, id: SandboxId): Promise<str
   const last = await torpor.sandboxes.get(id);
   for await (const event of torpor.sandboxes.events(id, { signal: enough.signal })) {
     types.push(event.type);
-    // Each start has a generation of its own; with the last one everything has been told.
+    // Each start has its own generation; after the event of the last one the list is complete.
     if (event.type === 'sandbox.resumed' && event.generation === last.generation) break;
   }
   return types;

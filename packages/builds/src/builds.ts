@@ -271,13 +271,13 @@ export class Builds {
         `This server has no runner "${runner}". Its operator configures runners; docs/builds.md says how.`,
       );
     }
-    const order: BuildSubmission = { ...owner, projectId, goal, runner, port };
-    if (previousId === undefined) return submit(this.#ctx, order);
+    const submission: BuildSubmission = { ...owner, projectId, goal, runner, port };
+    if (previousId === undefined) return submit(this.#ctx, submission);
     const before = await getJob(this.#ctx.db, owner, previousId);
     if (before.status !== 'ready' || before.projectId !== projectId) {
       throw new TorporError('conflict', 'An iteration needs a ready build of the same project.');
     }
-    return submit(this.#ctx, { ...order, previous: { id: before.id, kind: 'iteration' } });
+    return submit(this.#ctx, { ...submission, previous: { id: before.id, kind: 'iteration' } });
   }
 
   #predictedVersion({ org, projectId }: BuildJob): Promise<string> {

@@ -29,7 +29,7 @@ describe('the data directory', () => {
     claimed.push(directory);
     return directory;
   }
-  /** Another process that has the directory, until it is killed. */
+  /** Starts another process that claims the directory and holds it until it is killed. */
   async function otherProcess() {
     const script = `import { claimDataDirectory } from ${JSON.stringify(MODULE)};
       await claimDataDirectory(process.argv[1]);
@@ -43,13 +43,13 @@ describe('the data directory', () => {
     return child;
   }
 
-  it('is made for its user alone', async () => {
+  it('is readable by its user alone', async () => {
     await claim();
     expect((await stat(path)).mode & 0o777).toBe(0o700);
     expect((await stat(join(path, 'lock.json'))).mode & 0o777).toBe(0o600);
   });
 
-  it('says who has it and since when', async () => {
+  it('names the process that holds it, and since when', async () => {
     await claim(new ManualClock(Date.UTC(2025, 0, 2)));
     const holder = JSON.parse(await readFile(join(path, 'lock.json'), 'utf8'));
     expect(holder).toMatchObject({ pid: process.pid, startedAt: Date.UTC(2025, 0, 2) });
@@ -59,7 +59,7 @@ describe('the data directory', () => {
     });
   });
 
-  it('is free again after its release, and leaves no name behind', async () => {
+  it('is free again after its release, and keeps no record of the holder', async () => {
     const first = await claim();
     await first.release();
     await first.release();
@@ -67,7 +67,7 @@ describe('the data directory', () => {
     await claim();
   });
 
-  it('is refused to a second process, which learns the pid, and is free after kill -9', async () => {
+  it('is refused to a second process with the pid of the first, and is free after kill -9', async () => {
     const child = await otherProcess();
     await expect(claim()).rejects.toMatchObject({
       code: 'in_use',
@@ -92,7 +92,7 @@ describe('the data directory', () => {
   it.each([
     ['a file in its place', (at: string) => writeFile(at, '')],
     ['a link that leads nowhere in its place', (at: string) => symlink('/nowhere/at/all', at)],
-  ])('cannot be had with %s', async (_, put) => {
+  ])('cannot be claimed with %s', async (_, put) => {
     await mkdir(join(parent, 'a'));
     await put(path);
     await expect(claim()).rejects.toMatchObject({
@@ -101,7 +101,7 @@ describe('the data directory', () => {
     });
   });
 
-  it('cannot be had below a file', async () => {
+  it('cannot be claimed below a file', async () => {
     await writeFile(join(parent, 'a'), '');
     await expect(claim()).rejects.toMatchObject({
       code: 'storage_readonly',
@@ -109,7 +109,7 @@ describe('the data directory', () => {
     });
   });
 
-  it('cannot be had with something else in place of the lock', async () => {
+  it('cannot be claimed when the lock file is something else', async () => {
     await mkdir(join(path, 'lock.db'), { recursive: true });
     await expect(claim()).rejects.toMatchObject({
       code: 'storage_readonly',
@@ -117,7 +117,7 @@ describe('the data directory', () => {
     });
   });
 
-  describe.skipIf(!canMount())('on a disk that cannot be written', () => {
+  describe.skipIf(!canMount())('on a read-only or full disk', () => {
     const refused = async () => {
       await expect(claim()).rejects.toMatchObject({
         code: 'storage_readonly',
@@ -141,7 +141,7 @@ describe('the data directory', () => {
       await claim();
     });
 
-    it('is refused as full when there is no room', async () => {
+    it('is refused as full when there is no space', async () => {
       await withSmallDisk(path, 64, async () => {
         await writeFile(join(path, 'filler'), Buffer.alloc(65_536)).catch(() => undefined);
         await expect(claim()).rejects.toMatchObject({
@@ -153,7 +153,7 @@ describe('the data directory', () => {
   });
 
   it.runIf(existsSync('/proc/self'))(
-    'says at once that nothing can be made in a place like /proc',
+    'is refused at once where no directory can be made, such as in /proc',
     async () => {
       for (const path of ['/proc/torpor', '/proc/torpor/data']) {
         await expect(claimDataDirectory(path)).rejects.toMatchObject({ code: 'storage_readonly' });

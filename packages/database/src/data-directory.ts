@@ -124,11 +124,17 @@ function describe({ pid, host, startedAt }: Holder): string {
 /** Undefined while the file still names a dead process: another process has the lock and has not written its name yet. */
 async function readHolder(path: string): Promise<Holder | undefined> {
   try {
-    const holder = JSON.parse(await readFile(holderFile(path), 'utf8')) as Holder;
+    const holder: unknown = JSON.parse(await readFile(holderFile(path), 'utf8'));
+    if (!isHolder(holder)) return undefined;
     return holder.host !== hostname() || isAlive(holder.pid) ? holder : undefined;
   } catch {
     return undefined;
   }
+}
+
+function isHolder(value: unknown): value is Holder {
+  const { pid, host, startedAt } = (value ?? {}) as Partial<Record<keyof Holder, unknown>>;
+  return typeof pid === 'number' && typeof host === 'string' && typeof startedAt === 'number';
 }
 
 /** Written by renaming, so that a reader finds a whole file or none. */

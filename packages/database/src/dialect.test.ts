@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { renderSql } from './dialect.ts';
 
-describe('writeFor', () => {
-  it('gives each dialect its own words', () => {
+describe('renderSql', () => {
+  it('replaces the keywords for each dialect', () => {
     const sql = 'SELECT id FROM t WHERE a = $1 LIMIT $2 {FOR UPDATE} {SKIP LOCKED}';
     expect(renderSql('sqlite', sql).text).toBe('SELECT id FROM t WHERE a = ?1 LIMIT ?2  ');
     expect(renderSql('postgres', sql).text).toBe(
@@ -27,7 +27,7 @@ describe('writeFor', () => {
     expect(renderSql('postgres', 'SELECT $2, $11, $2').parameters).toBe(11);
   });
 
-  it('refuses words it does not know, also those every object has', () => {
+  it('refuses unknown keywords, also names of properties that every object has', () => {
     expect(() => renderSql('sqlite', 'SELECT {nope}')).toThrow('{nope}');
     expect(() => renderSql('sqlite', 'SELECT {constructor}')).toThrow('{constructor}');
   });

@@ -46,7 +46,7 @@ describe.each(databaseKinds)('migrating %s', (kind) => {
     return rows.map((row) => Object.keys(row));
   };
 
-  it('applies what is missing, in order, once (R17)', async () => {
+  it('applies missing migrations in order, once (R17)', async () => {
     const clock = new ManualClock(1_700_000_000_000);
     await write('0001_things.sql', THINGS);
     expect(await migrate(fresh.db, [directory], { clock })).toEqual(['0001_things']);
@@ -61,7 +61,7 @@ describe.each(databaseKinds)('migrating %s', (kind) => {
     expect(await columns('things')).toEqual([['id', 'name', 'size']]);
   });
 
-  it('runs whole files, with triggers, semicolons in literals and the words of the dialect', async () => {
+  it('runs whole files, with triggers, semicolons in literals and the keywords of the dialect', async () => {
     await write('0001_things.sql', THINGS);
     await migrate(fresh.db, [directory]);
     expect(await fresh.db.query('SELECT name FROM things')).toEqual([{ name: 'semi;colon {strict}' }]);
@@ -77,7 +77,7 @@ describe.each(databaseKinds)('migrating %s', (kind) => {
     await expect(fresh.db.query('SELECT a FROM half')).rejects.toThrow(/half/);
   });
 
-  it('leaves tables, columns and rows of somebody else alone (R17)', async () => {
+  it('leaves unknown tables, columns and rows alone (R17)', async () => {
     await write('0001_things.sql', THINGS);
     await migrate(fresh.db, [directory]);
     await fresh.db.migration((tx) =>

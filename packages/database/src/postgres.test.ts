@@ -48,7 +48,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       )
     )[0]?.n ?? 0;
 
-  describe('transactions that lose to another', () => {
+  describe('transactions in conflict with another', () => {
     it('run again after a deadlock, until both are done', async () => {
       let runs = 0;
       const bothHold = Promise.withResolvers<void>();
@@ -68,11 +68,11 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       expect(runs).toBeGreaterThan(2);
     });
 
-    it('are given up after a few attempts, as something to try again', async () => {
+    it('fail after a few attempts with a retryable error', async () => {
       let runs = 0;
       const attempt = db.transaction(async (tx) => {
         runs += 1;
-        // What work makes of the failure does not keep it from running again.
+        // The transaction runs again although `work` throws another error.
         await tx.query("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$").catch(() => {
           throw new Error('hidden');
         });
@@ -82,7 +82,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
     });
   });
 
-  describe('what the server says', () => {
+  describe('an error of the server', () => {
     it.each([
       ['53100', 'storage_full'],
       ['25006', 'storage_readonly'],
@@ -95,26 +95,26 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       expect(error).toMatchObject({ code, message: expect.stringContaining('PostgreSQL at') });
     });
 
-    it('is passed on where it means a fault in the statement', async () => {
+    it('is passed on when it is an error in the statement', async () => {
       await expect(raise('42P01')).rejects.toMatchObject({ code: '42P01' });
     });
   });
 
   describe('waiting', () => {
-    it('ends for a statement that takes too long', async () => {
+    it('for a statement that takes too long ends', async () => {
       const hasty = await openThroughProxy({ statementTimeoutMs: 300 });
       await expect(hasty.query('SELECT pg_sleep(60)')).rejects.toMatchObject({ code: 'timeout' });
       expect(await hasty.query('SELECT 1 AS one')).toEqual([{ one: 1 }]);
     });
 
-    it('ends for an answer that never comes', async () => {
+    it('for an answer that never comes ends', async () => {
       const limits = { statementTimeoutMs: 300, answerGraceMs: 300, connectTimeoutMs: 1_000 };
       const hasty = await openThroughProxy(limits);
       proxy.freeze();
       await expect(hasty.query('SELECT 1 AS one')).rejects.toMatchObject({ code: 'unreachable' });
     });
 
-    it('ends for a connection when all are taken', async () => {
+    it('for a connection ends when all are in use', async () => {
       const small = await openThroughProxy({ writers: 1, connectTimeoutMs: 500 });
       const gate = Promise.withResolvers<void>();
       const begun = Promise.withResolvers<void>();
@@ -128,11 +128,11 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       await first;
     });
 
-    it('ends for a transaction whose owner asks nothing, and frees its locks', async () => {
+    it('for an idle transaction ends, and frees its locks', async () => {
       const hasty = await openThroughProxy({ idleTransactionTimeoutMs: 300 });
       const abandoned = hasty.transaction(async (tx) => {
         await add(tx, 1);
-        // Waits for the lock that the abandoned transaction holds.
+        // Waits for the lock that the idle transaction holds.
         await db.transaction((other) => add(other, 1));
         await add(tx, 2);
       });
@@ -140,14 +140,14 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       expect(await numbers()).toEqual([1, 0]);
     });
 
-    it('leaves a migration its time', async () => {
+    it('for a migration may take longer', async () => {
       const hasty = await openThroughProxy({ statementTimeoutMs: 300, answerGraceMs: 300 });
       await hasty.migration((tx) => tx.script('SELECT pg_sleep(0.8)'));
     });
   });
 
   describe('a lost connection', () => {
-    it('does not end the process when nobody uses it, and is replaced', async () => {
+    it('does not end the process when it is idle, and is replaced', async () => {
       const other = await openThroughProxy();
       await other.transaction((tx) => add(tx, 1));
       await proxy.cut();
@@ -195,7 +195,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
   });
 
   describe('listening', () => {
-    it('comes back by itself, looks at once, and hears again', async () => {
+    it('reconnects, notifies at once, and receives notifications again', async () => {
       const clock = new ManualClock();
       const other = await openThroughProxy({ clock, random: () => 1 });
       let heard = Promise.withResolvers<void>();
@@ -209,7 +209,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       await heard.promise;
     });
 
-    it('tries again at growing distances while the server is away', async () => {
+    it('reconnects after growing delays while the server is down', async () => {
       const clock = new ManualClock();
       const other = await openThroughProxy({ clock, random: () => 1 });
       const heard = Promise.withResolvers<void>();
@@ -227,7 +227,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       await heard.promise;
     });
 
-    it('finds out that a connection died without a word', async () => {
+    it('notices a connection that died silently', async () => {
       const clock = new ManualClock();
       const other = await openThroughProxy({
         clock,
@@ -258,7 +258,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
   });
 
   describe('opening', () => {
-    it('says that nobody answers, without the password', async () => {
+    it('reports that the server does not answer, without the password', async () => {
       const error = await openPostgres({ url: 'postgres://me:secret@127.0.0.1:1/x' }).catch(
         (e: unknown) => e,
       );
@@ -266,7 +266,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the shared database', () => 
       expect(JSON.stringify((error as TorporError).toBody())).not.toContain('secret');
     });
 
-    it('says that there is no such database', async () => {
+    it('reports that there is no such database', async () => {
       const url = new URL(fresh.url ?? '');
       url.pathname = '/nowhere';
       await expect(openPostgres({ url: url.href })).rejects.toMatchObject({

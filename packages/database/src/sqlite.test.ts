@@ -52,14 +52,14 @@ describe('the embedded database', () => {
     ]);
   });
 
-  it('is readable for its user alone, with all that lies beside it', async () => {
+  it('is readable by its user alone, with all files beside it', async () => {
     await createTable(await open());
     const files = await readdir(directory);
     expect(files.sort()).toEqual(['torpor.db', 'torpor.db-shm', 'torpor.db-wal']);
     for (const file of files) expect((await stat(join(directory, file))).mode & 0o777).toBe(0o600);
   });
 
-  it('runs transactions in the order in which they were asked for', async () => {
+  it('runs transactions in the order of the calls', async () => {
     const db = await open();
     const order: number[] = [];
     const one = (n: number, ticks: number) =>
@@ -71,7 +71,7 @@ describe('the embedded database', () => {
     expect(order).toEqual([1, 2, 3]);
   });
 
-  it('does not let a transaction that fails hold up the next', async () => {
+  it('runs the next transaction after one that failed', async () => {
     const db = await open();
     const failing = db.transaction(async () => {
       throw new Error('no');
@@ -80,7 +80,7 @@ describe('the embedded database', () => {
     expect(await db.transaction(async () => 'done')).toBe('done');
   });
 
-  it('goes on when more different statements ran than it keeps prepared', async () => {
+  it('works with more different statements than it keeps prepared', async () => {
     const db = await open();
     for (let i = 0; i < 1_200; i += 1) await db.query(`SELECT ${i} AS n`);
     expect(await db.query('SELECT 0 AS n')).toEqual([{ n: 0 }]);
@@ -99,7 +99,7 @@ describe('the embedded database', () => {
     expect(await db.query('SELECT a FROM t')).toEqual([]);
   });
 
-  it('gives up on another program after a time, and says who is at fault', async () => {
+  it('fails when another program holds the file for too long, and says so', async () => {
     const db = await open({ busyTimeoutMs: 0 });
     const other = otherProgram();
     other.exec('BEGIN IMMEDIATE');
@@ -108,7 +108,7 @@ describe('the embedded database', () => {
     await createTable(db);
   });
 
-  it('says which file has no room left, changes nothing, and goes on when there is room', async () => {
+  it('names the file when the disk is full, changes nothing, and continues when there is space', async () => {
     const db = await open();
     await createTable(db);
     await db.transaction((tx) => tx.query('PRAGMA max_page_count = 10'));
@@ -124,7 +124,7 @@ describe('the embedded database', () => {
     expect(await db.query('SELECT count(*) AS n FROM t')).toEqual([{ n: 1 }]);
   });
 
-  it('says which file cannot be opened', async () => {
+  it('names the file that cannot be opened', async () => {
     await writeFile(join(directory, 'file'), '');
     path = join(directory, 'file', 'torpor.db');
     await expect(open()).rejects.toMatchObject({
@@ -133,7 +133,7 @@ describe('the embedded database', () => {
     });
   });
 
-  it.skipIf(!canMount())('says which file is on a disk that can only be read', async () => {
+  it.skipIf(!canMount())('names the file that is on a read-only disk', async () => {
     await (await open()).close();
     const readonly = join(directory, 'readonly');
     path = join(readonly, 'torpor.db');
@@ -145,7 +145,7 @@ describe('the embedded database', () => {
     });
   });
 
-  it.skipIf(!canMount())('loses nothing on a disk that fills up under it', async () => {
+  it.skipIf(!canMount())('loses nothing on a disk that fills up', async () => {
     const disk = join(directory, 'disk');
     path = join(disk, 'torpor.db');
     await withSmallDisk(disk, 512, async () => {
@@ -165,7 +165,7 @@ describe('the embedded database', () => {
     });
   });
 
-  it('says which file is not a database, and what to do', async () => {
+  it('names the file that is not a database, with a hint', async () => {
     await writeFile(path, 'not a database, but long enough to be taken for one. '.repeat(100));
     const error = await open().catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(TorporError);
@@ -173,7 +173,7 @@ describe('the embedded database', () => {
     expect((error as TorporError).hint).toMatch(/backup/);
   });
 
-  it('says so when a page of the file is damaged', async () => {
+  it('reports a damaged page of the file', async () => {
     const db = await open();
     await createTable(db);
     await db.transaction(async (tx) => {

@@ -1,4 +1,4 @@
-/** What every adapter of the Database port must do. */
+/** The contract of every adapter of the Database port. */
 
 import { ConstraintViolation, type Database, type Transaction } from '@torpor/engine';
 import { type DatabaseKind, type FreshDatabase, freshDatabase } from '@torpor/engine/testing';
@@ -47,7 +47,7 @@ export function databaseContract(kind: DatabaseKind): void {
   };
 
   describe('values', () => {
-    it('come back as they went in', async () => {
+    it('are read as they were written', async () => {
       const rows = await db.transaction(async (tx) => {
         await tx.query('INSERT INTO things (id, name, size) VALUES ($1, $2, $3)', [
           -5,
@@ -97,7 +97,7 @@ export function databaseContract(kind: DatabaseKind): void {
   });
 
   describe('query', () => {
-    it('takes one statement', async () => {
+    it('accepts one statement', async () => {
       await expect(db.query('SELECT 1 AS a; SELECT $1 AS b', [2])).rejects.toThrow();
     });
 
@@ -109,7 +109,7 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(await ids()).toEqual([]);
     });
 
-    it('sees nothing of a transaction before its commit, and does not wait for it', async () => {
+    it('reads nothing of a transaction before its commit, and does not wait for it', async () => {
       const duringIt = await db.transaction(async (tx) => {
         await insert(tx, 1);
         return { outside: await ids(), inside: (await tx.query('SELECT id FROM things')).length };
@@ -118,7 +118,7 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(await ids()).toEqual([1]);
     });
 
-    it('passes on a fault in the statement', async () => {
+    it('passes on an error in the statement', async () => {
       await expect(db.query('SELEC 1')).rejects.toThrow(/syntax/i);
       await expect(db.query('SELECT {NO SUCH WORD} 1')).rejects.toMatchObject({ code: 'internal' });
     });
@@ -171,7 +171,7 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(await db.query('SELECT amount FROM things')).toEqual([{ amount: 25 }]);
     });
 
-    it('runs statements in the order they were asked for, also those nobody awaits', async () => {
+    it('runs statements in the order of the calls, also those that are not awaited', async () => {
       await db.transaction(async (tx) => {
         const both = Promise.all([insert(tx, 1), tx.query('UPDATE things SET amount = 7 WHERE id = 1')]);
         void tx.query('UPDATE things SET amount = amount + 1 WHERE id = 1');
@@ -180,7 +180,7 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(await db.query('SELECT amount FROM things')).toEqual([{ amount: 8 }]);
     });
 
-    it('fails when a statement that nobody awaits fails', async () => {
+    it('fails when a statement that is not awaited fails', async () => {
       const attempt = db.transaction(async (tx) => {
         void tx.query('INSERT INTO things (id) VALUES (1), (1)');
       });
@@ -197,7 +197,7 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(await ids()).toEqual([]);
     });
 
-    it('lets work say in its own words what a failed statement means', async () => {
+    it('rejects with the error that work made of a failed statement', async () => {
       const attempt = db.transaction(async (tx) => {
         await insert(tx, 1);
         await insert(tx, 1).catch(() => {
@@ -216,7 +216,7 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(await ids()).toEqual([]);
     });
 
-    it('may be begun by what an ended one left behind', async () => {
+    it('may be begun by code that an ended one left running', async () => {
       const ended = Promise.withResolvers<void>();
       let later: Promise<unknown> = Promise.resolve();
       await db.transaction(async () => {
@@ -257,14 +257,14 @@ export function databaseContract(kind: DatabaseKind): void {
       expect(await ids()).toEqual([]);
     });
 
-    it('count what a trigger raises as a check, in its own words', async () => {
+    it('count an error raised by a trigger as a check, with its message', async () => {
       await db.transaction((tx) => tx.query("INSERT INTO notes VALUES ('a')"));
       const error = await refusal("UPDATE notes SET body = 'b'");
       expect(error).toBeInstanceOf(ConstraintViolation);
       expect(error).toMatchObject({ kind: 'check', message: 'notes never change' });
     });
 
-    it('may be met as late as the commit when they are deferred', async () => {
+    it('may be violated until the commit when they are deferred', async () => {
       await db.transaction(async (tx) => {
         await tx.query('INSERT INTO things (id, owner) VALUES (1, 2)');
         await insert(tx, 2);
@@ -273,8 +273,8 @@ export function databaseContract(kind: DatabaseKind): void {
     });
   });
 
-  describe('notices', () => {
-    /** Listens, and can wait for the next notice. */
+  describe('notifications', () => {
+    /** Listens to a channel, and can wait for the next notification. */
     async function ear(channel: string, on: Database = db) {
       let heard = 0;
       let onHeard = () => {};
@@ -291,7 +291,7 @@ export function databaseContract(kind: DatabaseKind): void {
           }),
       };
     }
-    /** Notices come in order, so when this one has come, those before it have. */
+    /** Notifications arrive in order, so when this one has arrived, the earlier ones have too. */
     async function afterAllNotices() {
       const fence = await ear('fence');
       const heard = fence.next();
@@ -300,7 +300,7 @@ export function databaseContract(kind: DatabaseKind): void {
       await fence.stop();
     }
 
-    it('come once after the commit, to those who listen to the channel', async () => {
+    it('arrive once after the commit, for the listeners of the channel', async () => {
       const [one, other] = [await ear('one'), await ear('other')];
       await db.transaction(async (tx) => {
         tx.notify('one');
@@ -314,7 +314,7 @@ export function databaseContract(kind: DatabaseKind): void {
       await Promise.all([one.stop(), other.stop()]);
     });
 
-    it('find what was committed', async () => {
+    it('arrive when the commit is visible', async () => {
       const seen = Promise.withResolvers<number[]>();
       const stop = await db.listen('look', () => seen.resolve(ids()));
       await db.transaction(async (tx) => {
@@ -325,7 +325,7 @@ export function databaseContract(kind: DatabaseKind): void {
       await stop();
     });
 
-    it('do not come after a rollback', async () => {
+    it('do not arrive after a rollback', async () => {
       const one = await ear('one');
       const attempt = db.transaction(async (tx) => {
         tx.notify('one');
@@ -348,7 +348,7 @@ export function databaseContract(kind: DatabaseKind): void {
   });
 
   describe('a second adapter on the same database', () => {
-    it('sees commits and waits for transactions of the first', async () => {
+    it('reads commits of the first and waits for its transactions', async () => {
       const other = await fresh.openAnother();
       await db.transaction((tx) => insert(tx, 1));
       expect(await ids(other)).toEqual([1]);
@@ -367,7 +367,7 @@ export function databaseContract(kind: DatabaseKind): void {
   });
 
   describe('close', () => {
-    it('waits for what is under way, may be called twice, and refuses what comes after', async () => {
+    it('waits for calls under way, may be called twice, and refuses later calls', async () => {
       const other = await fresh.openAnother();
       const gate = Promise.withResolvers<void>();
       const begun = Promise.withResolvers<void>();

@@ -1,4 +1,4 @@
-/** Stands between an adapter and PostgreSQL's socket, and fails as networks do. */
+/** A proxy between an adapter and PostgreSQL's socket that simulates network failures. */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createConnection, createServer, type Socket } from 'node:net';
@@ -9,13 +9,13 @@ export interface PostgresProxy {
   readonly url: string;
   /** Ends all connections; resolves when the adapter's side is closed. */
   cut(): Promise<void>;
-  /** Takes no new connections until `accept`. */
+  /** Refuses new connections until `accept`. */
   refuse(): void;
   accept(): void;
-  /** Passes nothing on for connections there are, and takes no new ones, without a word. */
+  /** Silently stops passing bytes on existing connections, and ignores new ones. */
   freeze(): void;
   thaw(): void;
-  /** Passes the next such statement on, and ends the connection in place of its answer. */
+  /** Passes the next such statement on, and ends the connection instead of passing on its answer. */
   cutAtAnswerTo(statement: string): void;
   close(): Promise<void>;
 }

@@ -1,23 +1,23 @@
-/** Work that nobody waits for, but that must be over before the engine is. */
+/** Work that no caller waits for, but that must end before the engine stops. */
 import type { Report } from './context.ts';
 
 export class Background {
-  private readonly running = new Set<Promise<void>>();
-  private readonly report: Report;
+  readonly #running = new Set<Promise<void>>();
+  readonly #report: Report;
 
   constructor(report: Report) {
-    this.report = report;
+    this.#report = report;
   }
 
-  /** A failure is reported and otherwise left to the reconciler, which looks at what is there. */
+  /** Reports a failure. The reconciler repairs what the failed work left behind. */
   run(what: string, work: () => Promise<void>): void {
     const done = work()
-      .catch((thrown: unknown) => this.report(`${what} failed`, { error: thrown }))
-      .finally(() => this.running.delete(done));
-    this.running.add(done);
+      .catch((thrown: unknown) => this.#report(`${what} failed`, { error: thrown }))
+      .finally(() => this.#running.delete(done));
+    this.#running.add(done);
   }
 
   async idle(): Promise<void> {
-    while (this.running.size > 0) await Promise.all(this.running);
+    while (this.#running.size > 0) await Promise.all(this.#running);
   }
 }

@@ -1,4 +1,4 @@
-/** What every part of the engine works with: the ports, the settings and the name of this server. */
+/** What every part of the engine works with: the ports, the settings, the shared services and this server's id. */
 import {
   type Capabilities,
   type EventData,
@@ -7,11 +7,12 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Background } from './background.ts';
-import type { Restores } from './checkpoints/start-timeouts.ts';
+import type { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
 import { appendEvents, type NewEvent } from './ledger/append.ts';
+import type { NotificationSubscription } from './ledger/notification-subscription.ts';
 import { type Command, decide } from './lifecycle.ts';
 import type { Operations } from './operations/operations.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
@@ -23,8 +24,9 @@ import type { Runtime } from './ports/runtime.ts';
 import type { TrafficGate } from './ports/traffic-gate.ts';
 import { type Sandbox, type SandboxChange, updateSandbox } from './sandbox.ts';
 import type { Settings } from './settings.ts';
+import type { EndedInstances } from './upkeep/ended-instances.ts';
 
-/** What the engine tells its operator beside the ledger: for logs and metrics, never for decisions. */
+/** Reports to the operator beside the ledger: for logs and metrics, never for decisions. */
 export type Report = (what: string, facts: Readonly<Record<string, unknown>>) => void;
 
 export interface Context {
@@ -34,7 +36,7 @@ export interface Context {
   readonly defaultRuntime: string;
   readonly gate: TrafficGate;
   readonly clock: Clock;
-  /** Absent: nobody can be asked about processes, and jobs only follow their sandbox. */
+  /** Absent: processes cannot be observed, and jobs only follow their sandbox. */
   readonly processes?: Processes | undefined;
   readonly jobWatch: JobWatch;
   readonly ids: Ids;
@@ -43,16 +45,18 @@ export interface Context {
   readonly report: Report;
   readonly background: Background;
   readonly operations: Operations;
-  /** What is known of the room on the disk. */
+  readonly notifications: NotificationSubscription;
+  readonly endedInstances: EndedInstances;
+  /** The last measurement of the disk. */
   readonly disk: DiskWatch;
-  readonly restores: Restores;
-  /** This server's name in the database; new with every start. */
+  readonly restores: RestoreHistory;
+  /** This server's id in the database; new with every start. */
   readonly serverId: string;
-  /** No other server can be at work on this database: the lock of the data directory is ours. */
+  /** True when this server holds the lock of the data directory, so that no other server uses this database. */
   readonly alone: boolean;
-  /** The id of the data directory whose sandboxes and checkpoints these are. */
+  /** The id of the data directory that holds the sandboxes and checkpoints. */
   readonly home: string;
-  /** Fires when the engine stops; rounds end between two items. */
+  /** Fires when the engine stops; rounds then end between two items. */
   readonly stopping: AbortSignal;
 }
 
@@ -81,13 +85,13 @@ export interface StepExtras {
   readonly generation?: number;
   readonly baseId?: NewEvent['baseId'];
   readonly checkpointId?: NewEvent['checkpointId'];
-  /** Lines that follow from this one: what became of the sandbox's jobs. */
+  /** Ledger lines to append behind this one: the changes of the sandbox's jobs. */
   readonly also?: readonly NewEvent[];
 }
 
 /**
- * Takes one step of the lifecycle: the event, the state and the fields that go with it, in the caller's
- * transaction. A command that the table does not allow here is refused before anything is written.
+ * Takes one step of the lifecycle in the caller's transaction: writes the event, the state and the fields that
+ * belong to it. A command that the lifecycle does not allow is refused before anything is written.
  */
 export async function take<T extends EventType>(
   ctx: Context,
@@ -107,7 +111,7 @@ export async function take<T extends EventType>(
   return note(ctx, tx, sandbox, event, data, { ...extras, state: decision.to });
 }
 
-/** Writes an event that need not change the state. */
+/** Writes an event, with or without a change of state. */
 export async function note<T extends EventType>(
   ctx: Context,
   tx: Transaction,

@@ -11,9 +11,9 @@ describe.each(databaseKinds)('a sandbox on %s', (kind) => {
   });
   afterAll(() => world.dispose());
 
-  it('is created, works, is paused and comes back with files and memory (R85, R87, R90)', async () => {
+  it('is created, works, is paused and is resumed with files and memory (R85, R87, R90)', async () => {
     const { engine, runtime } = world;
-    const { id, state } = await engine.create(caller, {});
+    const { id, state } = (await engine.create(caller, {})).sandbox;
     expect(state).toBe('running');
     runtime.work(id, '/home/user/a', '1');
 

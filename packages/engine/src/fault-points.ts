@@ -1,13 +1,13 @@
 /**
- * Named places between two effects, where a crash campaign kills the server for real.
- * Outside of such a campaign passing one costs nothing.
+ * Named places between two effects, at which a crash campaign kills the server. Outside of such a campaign passing
+ * a place costs nothing.
  */
 import type { OperationKind } from '@torpor/protocol';
 
 /** In the order in which an operation passes them. */
 const START = ['claimed', 'cleared', 'inspected', 'started', 'observed', 'committed'] as const;
 const SEAL = ['claimed', 'closed', 'synced', 'frozen', 'cut', 'captured', 'sealed', 'committed'] as const;
-/** A seal in place also lets the sandbox go on. */
+/** A seal in place also thaws the sandbox. */
 const THAWED = 'seal-thawed';
 const KILL = ['claimed', 'destroyed', 'committed'] as const;
 
@@ -23,7 +23,7 @@ const starting = START.map((name): Place => `start-${name}`);
 const sealing = SEAL.map((name): Place => `seal-${name}`);
 const killing = KILL.map((name): Place => `kill-${name}`);
 
-/** What each kind of operation passes, by how a sandbox goes on that was sealed for another's sake. */
+/** The places that each kind of operation passes, by how a sandbox continues after a snapshot. */
 function pointsWhere(goingOn: readonly Place[]): readonly FaultPoint[] {
   const places: Readonly<Record<OperationKind, readonly Place[]>> = {
     create: starting,
@@ -40,13 +40,13 @@ function pointsWhere(goingOn: readonly Place[]): readonly FaultPoint[] {
   );
 }
 
-/** Where snapshots are made in place. */
+/** For runtimes that make snapshots in place. */
 export const FAULT_POINTS = pointsWhere([THAWED]);
-/** Where it goes on by a start from what was just sealed. */
+/** For runtimes on which a sandbox is started again from the checkpoint just sealed. */
 export const FAULT_POINTS_BY_START = pointsWhere(starting);
 
 export interface FaultPoints {
-  /** Those who build on the engine have places of their own. */
+  /** Packages that build on the engine have places of their own. */
   pass(point: FaultPoint | `session.${string}` | `build.${string}`): Promise<void> | void;
 }
 

@@ -1,15 +1,15 @@
 /**
- * Idleness: leases are counted in memory, and each server that holds some keeps one coarse heartbeat row
- * per sandbox fresh, so that every server can tell a sandbox nobody uses from one another server serves.
+ * Idleness. Leases are counted in memory. Each server refreshes one coarse activity row per sandbox that it holds
+ * leases for, so that other servers see the sandbox in use.
  *
- * The counts may be lost with the process: whoever held a lease lost its connection too.
+ * A crash may lose the counts: the connections that held the leases are lost with it.
  */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { Queryable, Transaction } from './ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from './sandbox.ts';
 
-/** Marks a sandbox as used just now. Later is never made earlier. */
+/** Marks a sandbox as used now. Never moves the time of use backwards. */
 export async function touch(tx: Transaction, id: SandboxId, now: number): Promise<void> {
   await tx.query(
     `INSERT INTO sandbox_activity (sandbox_id, active_at, idle_at)
@@ -22,12 +22,12 @@ export async function touch(tx: Transaction, id: SandboxId, now: number): Promis
   );
 }
 
-/** What does not run is not idle either. */
+/** For a sandbox that stops running: it cannot be idle. */
 export async function forgetActivity(tx: Transaction, id: SandboxId): Promise<void> {
   await tx.query('DELETE FROM sandbox_activity WHERE sandbox_id = $1', [id]);
 }
 
-/** When a sandbox may be treated as idle; null when it may not. */
+/** When a sandbox becomes idle; null when it never does. */
 export async function idleAt(db: Queryable, id: SandboxId): Promise<number | null> {
   const [row] = await db.query<{ idle_at: number | null }>(
     'SELECT idle_at FROM sandbox_activity WHERE sandbox_id = $1',
@@ -36,7 +36,7 @@ export async function idleAt(db: Queryable, id: SandboxId): Promise<number | nul
   return row?.idle_at ?? null;
 }
 
-/** Running sandboxes nobody has used for as long as they allow, in pages by id. */
+/** Running sandboxes whose idle time has run out, in pages by id. */
 export async function listIdle(db: Queryable, now: number, after: string, limit: number): Promise<Sandbox[]> {
   const columns = SANDBOX_COLUMNS.split(',').map((column) => `s.${column.trim()}`);
   const rows = await db.query(
@@ -48,58 +48,58 @@ export async function listIdle(db: Queryable, now: number, after: string, limit:
   return rows.map(toSandbox);
 }
 
-/** Work that holds a sandbox awake. It gates idle pause only. */
+/** Leases of work that uses a sandbox. A lease prevents only the pause for idleness. */
 export class Leases {
-  private readonly ctx: Context;
-  private readonly held = new Map<SandboxId, number>();
+  readonly #ctx: Context;
+  readonly #held = new Map<SandboxId, number>();
   /** Used since the last flush, whether or not a lease is still held. */
-  private readonly used = new Set<SandboxId>();
-  private flushedAt: number;
+  readonly #used = new Set<SandboxId>();
+  #flushedAt: number;
 
   constructor(ctx: Context) {
-    this.ctx = ctx;
-    this.flushedAt = ctx.clock.monotonic();
+    this.#ctx = ctx;
+    this.#flushedAt = ctx.clock.monotonic();
   }
 
-  /** Holds the sandbox awake until the returned function is called; calling it twice counts once. */
+  /** Prevents idleness until the returned function is called; a second call of it has no effect. */
   hold(id: SandboxId): () => void {
-    this.held.set(id, (this.held.get(id) ?? 0) + 1);
-    this.used.add(id);
+    this.#held.set(id, (this.#held.get(id) ?? 0) + 1);
+    this.#used.add(id);
     let released = false;
     return () => {
       if (released) return;
       released = true;
-      const left = (this.held.get(id) ?? 1) - 1;
-      if (left > 0) this.held.set(id, left);
-      else this.held.delete(id);
-      this.used.add(id);
+      const left = (this.#held.get(id) ?? 1) - 1;
+      if (left > 0) this.#held.set(id, left);
+      else this.#held.delete(id);
+      this.#used.add(id);
     };
   }
 
   count(id: SandboxId): number {
-    return this.held.get(id) ?? 0;
+    return this.#held.get(id) ?? 0;
   }
 
-  /** Whether this server knows of use that the heartbeat row may not show yet. */
+  /** Whether this server knows of a use that the activity row may not show yet. */
   isUsed(id: SandboxId): boolean {
-    return this.held.has(id) || this.used.has(id);
+    return this.#held.has(id) || this.#used.has(id);
   }
 
-  /** Writes what was used into the heartbeat rows, at most once per `activityEveryMs`. */
+  /** Writes the activity rows of used sandboxes, at most once per `activityEveryMs`. */
   async flush(): Promise<void> {
-    if (this.ctx.clock.monotonic() - this.flushedAt < this.ctx.settings.activityEveryMs) return;
-    this.flushedAt = this.ctx.clock.monotonic();
-    const ids = new Set([...this.held.keys(), ...this.used]);
+    if (this.#ctx.clock.monotonic() - this.#flushedAt < this.#ctx.settings.activityEveryMs) return;
+    this.#flushedAt = this.#ctx.clock.monotonic();
+    const ids = new Set([...this.#held.keys(), ...this.#used]);
     if (ids.size === 0) return;
-    this.used.clear();
-    const now = this.ctx.clock.now();
+    this.#used.clear();
+    const now = this.#ctx.clock.now();
     try {
-      await this.ctx.db.transaction(async (tx) => {
+      await this.#ctx.db.transaction(async (tx) => {
         for (const id of ids) await touch(tx, id, now);
       });
     } catch (thrown) {
-      for (const id of ids) this.used.add(id);
-      this.ctx.report('activity not written', { sandboxes: ids.size, error: thrown });
+      for (const id of ids) this.#used.add(id);
+      this.#ctx.report('activity not written', { sandboxes: ids.size, error: thrown });
     }
   }
 }

@@ -36,7 +36,7 @@ describe('the lifecycle', () => {
     }
   });
 
-  it('answers every command in every state, and refuses with a reason that fits the state', () => {
+  it('answers every command in every state, and refuses with a code that fits the state', () => {
     for (const state of SANDBOX_STATES) {
       for (const command of COMMANDS) {
         const decision = decide(state, command);
@@ -51,16 +51,16 @@ describe('the lifecycle', () => {
     expect(decide('lost', 'resume')).toEqual({ kind: 'refused', code: 'lost' });
   });
 
-  it('goes back to running when a pause fails and to paused when a resume fails (R78, R99)', () => {
+  it('returns to running when a pause fails and to paused when a resume fails (R78, R99)', () => {
     expect(decide('pausing', 'seal_failed')).toMatchObject({ to: 'running' });
     expect(decide('resuming', 'start_failed')).toMatchObject({ to: 'paused' });
   });
 
-  it('can be killed from every state that is not an end', () => {
+  it('allows a kill in every state that is not terminal', () => {
     for (const state of SANDBOX_STATES) expect(decide(state, 'kill').kind, state).not.toBe('refused');
   });
 
-  it('takes a wish that is already true for granted', () => {
+  it('accepts a wish that is true already', () => {
     expect(decide('paused', 'pause')).toEqual({ kind: 'already' });
     expect(decide('running', 'resume')).toEqual({ kind: 'already' });
     expect(decide('killed', 'kill')).toEqual({ kind: 'already' });
@@ -74,7 +74,7 @@ describe.each(databaseKinds)('the transitions in %s', (kind) => {
   });
   afterAll(() => fresh.dispose());
 
-  it('are those of the protocol', async () => {
+  it('are the same as in the protocol', async () => {
     const rows = await fresh.db.query<{ from_state: SandboxState; to_state: SandboxState }>(
       'SELECT from_state, to_state FROM transitions WHERE from_state <> to_state',
     );

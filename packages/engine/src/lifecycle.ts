@@ -1,6 +1,6 @@
 /**
- * The lifecycle, whole: which command leads from which state to which, and the event that says so.
- * Nothing here does anything; effects happen elsewhere and come back as commands.
+ * The whole lifecycle: which command leads from which state to which, and the event that records it. This file has
+ * no effects; effects happen elsewhere and report back as commands.
  */
 import { type ErrorCode, type EventType, isTerminal, type SandboxState } from '@torpor/protocol';
 
@@ -17,7 +17,7 @@ export type Wish =
   | 'set_services'
   | 'kill';
 
-/** What came of it, or what was found. */
+/** The result of an effect, or what an observation found. */
 type Finding =
   | 'started'
   | 'start_failed'
@@ -35,9 +35,9 @@ interface Step {
   readonly event: EventType;
 }
 
-/** A wish that is granted without a step of its own: what is done for it reports its own findings. */
+/** The wish is accepted without a change of state; its effects report their own findings. */
 const admitted = 'admitted';
-/** The wish is already true, so asking again is no error. */
+/** The wish is true already, so that to ask again is no error. */
 const already = 'already';
 
 type Entry = Step | typeof admitted | typeof already;
@@ -94,7 +94,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     lost,
     kill,
   },
-  // A kill whose runtime did not answer is asked for again until it does.
+  // A kill is repeated until the runtime has answered.
   killing: { destroyed: step('killed', 'sandbox.killed'), kill: admitted },
   killed: { kill: already },
   failed: { kill: already },
@@ -114,7 +114,7 @@ export function decide(state: SandboxState, command: Command): Decision {
   return { kind: 'step', ...entry };
 }
 
-/** Why a sandbox in this state cannot take what it does not list. */
+/** Why a sandbox in this state refuses a command that its row of the table does not list. */
 export function refusal(state: SandboxState): ErrorCode {
   if (state === 'killed' || state === 'killing') return 'killed';
   if (state === 'lost') return 'lost';

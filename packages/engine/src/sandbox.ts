@@ -1,4 +1,4 @@
-/** A sandbox as the database has it: what was asked for, and what its last event made of it. */
+/** A sandbox as the database has it: its configuration, and its state after the last event. */
 import type {
   CheckpointId,
   DeclaredService,
@@ -14,10 +14,10 @@ import type {
 import { TorporError } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from './ports/database.ts';
 
-/** An API that sandboxes are created through, and whose clients therefore read what their previews answer. */
+/** The API that a sandbox was created through; clients of that API read the answers of its previews. */
 export type Dialect = 'native' | 'e2b';
 
-/** What the caller asked for and nobody searches by. */
+/** The part of the configuration that no query searches by. */
 interface SandboxConfig {
   readonly env: Readonly<Record<string, string>>;
   readonly services: readonly DeclaredService[];
@@ -57,15 +57,15 @@ export interface Sandbox {
   readonly evidence: Evidence;
   readonly createdAt: number;
   readonly startedAt: number | null;
-  /** 0: for good. Null: as its organisation says. */
+  /** 0: never deleted. Null: the policy of the organisation applies. */
   readonly deletePausedAfterMs: number | null;
   /** Since when it has been paused without use; written by the database with the events. */
   readonly unusedSince: number | null;
-  /** When it is deleted; null unless that was announced. */
+  /** When it will be deleted; null unless the deletion was announced. */
   readonly deletesAt: number | null;
-  /** The memory it may use; null where its runtime limits none. */
+  /** The limit of its memory; null where the runtime sets no limit. */
   readonly memoryMb: number | null;
-  /** Whether its runtime counts the bytes it exchanges with the outside. */
+  /** Whether the runtime counts the bytes that the sandbox exchanges with the outside. */
   readonly countsEgress: boolean;
 }
 
@@ -73,52 +73,73 @@ export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metada
   on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, lost_checkpoint,
   observed_at, evidence, created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms, unused_since, deletes_at`;
 
-/** The columns and the record have the same meaning field by field; the schema's checks stand behind the casts. */
-export function toSandbox(row: Row): Sandbox {
-  const {
-    config,
-    metadata,
-    lost,
-    lost_checkpoint: lostCheckpoint,
-    timeout_ms: timeoutMs,
-    on_timeout: onTimeout,
-    idle_ms: idleMs,
-    on_idle: onIdle,
-    base_id: baseId,
-    checkpoint_id: checkpointId,
-    ends_at: endsAt,
-    observed_at: observedAt,
-    created_at: createdAt,
-    started_at: startedAt,
-    delete_paused_after_ms: deletePausedAfterMs,
-    unused_since: unusedSince,
-    deletes_at: deletesAt,
-    memory_mb: memoryMb,
-    counts_egress: countsEgress,
-    ...same
-  } = row;
+/** A row of the table; its constraints keep these types. */
+interface SandboxRow extends Row {
+  readonly id: SandboxId;
+  readonly org: string;
+  readonly name: string | null;
+  readonly runtime: string;
+  readonly template: string | null;
+  readonly config: string;
+  readonly metadata: string;
+  readonly timeout_ms: number | null;
+  readonly on_timeout: Sandbox['onTimeout'];
+  readonly idle_ms: number;
+  readonly on_idle: Sandbox['onIdle'];
+  readonly state: SandboxState;
+  readonly seq: number;
+  readonly generation: number;
+  readonly base_id: CheckpointId | null;
+  readonly checkpoint_id: CheckpointId | null;
+  readonly ends_at: number | null;
+  readonly lost: string;
+  readonly reason: string | null;
+  readonly lost_checkpoint: string | null;
+  readonly observed_at: number;
+  readonly evidence: Evidence;
+  readonly created_at: number;
+  readonly started_at: number | null;
+  readonly memory_mb: number | null;
+  readonly counts_egress: number;
+  readonly delete_paused_after_ms: number | null;
+  readonly unused_since: number | null;
+  readonly deletes_at: number | null;
+}
+
+/** `found` has the columns of `SANDBOX_COLUMNS`. */
+export function toSandbox(found: Row): Sandbox {
+  const row = found as SandboxRow;
   return {
-    ...same,
-    config: JSON.parse(String(config)),
-    metadata: JSON.parse(String(metadata)),
-    lost: JSON.parse(String(lost)),
-    lostCheckpoint: lostCheckpoint === null ? null : JSON.parse(String(lostCheckpoint)),
-    timeoutMs,
-    onTimeout,
-    idleMs,
-    onIdle,
-    baseId,
-    checkpointId,
-    endsAt,
-    observedAt,
-    createdAt,
-    startedAt,
-    deletePausedAfterMs,
-    unusedSince,
-    deletesAt,
-    memoryMb,
-    countsEgress: countsEgress === 1,
-  } as unknown as Sandbox;
+    id: row.id,
+    org: row.org,
+    name: row.name,
+    runtime: row.runtime,
+    template: row.template,
+    config: JSON.parse(row.config),
+    metadata: JSON.parse(row.metadata),
+    timeoutMs: row.timeout_ms,
+    onTimeout: row.on_timeout,
+    idleMs: row.idle_ms,
+    onIdle: row.on_idle,
+    state: row.state,
+    seq: row.seq,
+    generation: row.generation,
+    baseId: row.base_id,
+    checkpointId: row.checkpoint_id,
+    endsAt: row.ends_at,
+    lost: JSON.parse(row.lost),
+    reason: row.reason,
+    lostCheckpoint: row.lost_checkpoint === null ? null : JSON.parse(row.lost_checkpoint),
+    observedAt: row.observed_at,
+    evidence: row.evidence,
+    createdAt: row.created_at,
+    startedAt: row.started_at,
+    deletePausedAfterMs: row.delete_paused_after_ms,
+    unusedSince: row.unused_since,
+    deletesAt: row.deletes_at,
+    memoryMb: row.memory_mb,
+    countsEgress: row.counts_egress === 1,
+  };
 }
 
 export function noSuchSandbox(id: string): TorporError {
@@ -130,21 +151,21 @@ export async function findSandbox(db: Queryable, id: SandboxId): Promise<Sandbox
   return row === undefined ? undefined : toSandbox(row);
 }
 
-/** What belongs to another organisation is not there (R104). */
+/** To a caller, a sandbox of another organisation does not exist (R104). */
 export async function getSandbox(db: Queryable, id: SandboxId, org: string): Promise<Sandbox> {
   const sandbox = await findSandbox(db, id);
   if (sandbox === undefined || sandbox.org !== org) throw noSuchSandbox(id);
   return sandbox;
 }
 
-/** Holds the row until the commit: everything that decides about a sandbox goes through this lock first. */
+/** Locks the row until the commit. Every decision about a sandbox takes this lock first. */
 export async function lockSandbox(tx: Transaction, id: SandboxId): Promise<Sandbox> {
   const [row] = await tx.query(`SELECT ${SANDBOX_COLUMNS} FROM sandboxes WHERE id = $1 {FOR UPDATE}`, [id]);
   if (row === undefined) throw noSuchSandbox(id);
   return toSandbox(row);
 }
 
-/** The sandbox a checkpoint belongs to, for an event of its own; undefined for a template's. */
+/** The sandbox that a checkpoint belongs to, locked for an event; undefined for a template's checkpoint. */
 export async function lockOwner(tx: Transaction, id: SandboxId | null): Promise<Sandbox | undefined> {
   if (id === null || (await findSandbox(tx, id)) === undefined) return undefined;
   return lockSandbox(tx, id);
@@ -185,7 +206,7 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
   }
 }
 
-/** Fields beside the event's that a step writes in the same transaction. */
+/** Fields that a step writes together with its event. */
 export interface SandboxChange {
   readonly config?: SandboxConfig;
   readonly endsAt?: number | null;
@@ -198,7 +219,7 @@ export interface SandboxChange {
   readonly startedAt?: number;
 }
 
-/** The caller holds the row's lock. */
+/** The caller holds the lock of the row. */
 export async function updateSandbox(
   tx: Transaction,
   before: Sandbox,
@@ -235,14 +256,14 @@ export interface SandboxFilter {
   readonly metadata?: Readonly<Record<string, string>>;
   readonly name?: string | undefined;
   /**
-   * Of those that run or sleep: whether it is awake for its owner. One that is snapshotted or forked is, though some
-   * runtimes put it to sleep for a moment.
+   * True: running, as its owner sees it. False: paused. A sandbox counts as running during a snapshot or a fork,
+   * although some runtimes pause it for a moment.
    */
   readonly awake?: boolean | undefined;
 }
 
-const PASSING = `state IN ('pausing', 'paused', 'resuming')`;
-const COPIED = `EXISTS (SELECT 1 FROM operations o
+const NOT_RUNNING = `state IN ('pausing', 'paused', 'resuming')`;
+const BEING_COPIED = `EXISTS (SELECT 1 FROM operations o
   WHERE o.sandbox_id = sandboxes.id AND o.ended_at IS NULL AND o.kind IN ('snapshot', 'fork'))`;
 
 function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => string): string[] {
@@ -250,8 +271,8 @@ function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => s
   if (filter.org !== undefined) conditions.push(`org = ${mark(filter.org)}`);
   if (filter.name !== undefined) conditions.push(`name = ${mark(filter.name)}`);
   if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
-  if (filter.awake === true) conditions.push(`(state = 'running' OR (${PASSING} AND ${COPIED}))`);
-  if (filter.awake === false) conditions.push(`(${PASSING} AND NOT ${COPIED})`);
+  if (filter.awake === true) conditions.push(`(state = 'running' OR (${NOT_RUNNING} AND ${BEING_COPIED}))`);
+  if (filter.awake === false) conditions.push(`(${NOT_RUNNING} AND NOT ${BEING_COPIED})`);
   for (const [key, value] of Object.entries(filter.metadata ?? {})) {
     conditions.push(
       `id IN (SELECT sandbox_id FROM sandbox_metadata
@@ -261,18 +282,18 @@ function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => s
   return conditions;
 }
 
-/** Where a page in the order of starts goes on, and what it leaves out. */
+/** A page in the order of starts. */
 export interface StartedPage {
   readonly order: 'oldest first' | 'newest first';
-  /** The last of the page before. */
+  /** The last item of the previous page. */
   readonly after?: { readonly startedAt: number; readonly id: string } | undefined;
-  /** None that was started before. */
+  /** Leaves out sandboxes that were started before this time. */
   readonly since?: number | undefined;
   readonly template?: string | undefined;
   readonly limit: number;
 }
 
-/** One page in the order of starts. What was never started is not in it. */
+/** One page in the order of starts, without sandboxes that never started. */
 export async function listByStart(
   db: Queryable,
   filter: SandboxFilter,

@@ -1,13 +1,13 @@
-/** Records as callers see them. */
+/** Database records as callers see them. */
 import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
-import { type Checkpoint, EVERYBODY } from './checkpoints/checkpoint.ts';
+import { type Checkpoint, SHARED_ORG } from './checkpoints/checkpoint.ts';
 import { viewHealth } from './checkpoints/health.ts';
 import type { OpenOperation, Operation } from './operations/operation.ts';
 import type { AppliedRetention } from './retention/policy.ts';
 import type { Sandbox } from './sandbox.ts';
 import type { Template } from './templates/template.ts';
 
-/** `checkpoint` is the one that the sandbox would be resumed from, where it has one. */
+/** `checkpoint` is the checkpoint that the sandbox would be resumed from, if it has one. */
 export function viewSandbox(
   sandbox: Sandbox,
   open: OpenOperation | null,
@@ -83,14 +83,14 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
   };
 }
 
-/** Without its environment, which may hold secrets. */
+/** Leaves out the environment, which may hold secrets. */
 export function viewTemplate(template: Template): TemplateView {
   const { org, name, runtime, state, phase, checkpointId, definition, error, createdAt } = template;
   const { description, services } = definition;
   return {
     name,
     runtime,
-    builtIn: org === EVERYBODY,
+    builtIn: org === SHARED_ORG,
     state,
     phase,
     checkpointId,

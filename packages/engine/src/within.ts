@@ -1,10 +1,10 @@
-/** Bounds what cannot be trusted to answer. */
+/** Bounds the time of calls that may never answer. */
 import { TorporError } from '@torpor/protocol';
 import type { Clock } from './ports/clock.ts';
 
 /**
- * The result of `work`, or a `timeout` after `ms`, or the parent signal's reason when that fires first.
- * `work` may go on behind our back; its late result is dropped, and its effects are found by observation.
+ * The result of `work`, or a `timeout` after `ms`, or the reason of the parent signal when that fires first. `work`
+ * may continue after that; its late result is dropped, and later observations find its effects.
  */
 export async function within<T>(
   clock: Clock,

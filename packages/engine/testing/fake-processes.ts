@@ -1,4 +1,4 @@
-/** Processes in memory, for a test that is the program inside: it starts them and says how they end. */
+/** Processes in memory. The test starts them and decides how they end. */
 import { TorporError } from '@torpor/protocol';
 import type { ProcessEnd, Processes, TaggedProcess } from '../src/ports/processes.ts';
 
@@ -8,18 +8,18 @@ export class FakeProcesses implements Processes {
   readonly #waiting = new Set<() => void>();
   /** Whether the agent answers. */
   reachable = true;
-  /** Whether it can be waited for an end. */
+  /** Whether the agent supports waiting for an end. */
   canWait = true;
 
   run(tag: string, pid = this.#running.size + 1): void {
     this.#running.set(tag, { tag, pid, command: tag, cwd: null });
   }
 
-  /** Without an end: the process vanishes and nobody knows how. */
+  /** Without `end` the process disappears, and the agent does not know how it ended. */
   end(tag: string, end?: ProcessEnd): void {
     this.#running.delete(tag);
     if (end !== undefined) this.#ends.set(tag, end);
-    for (const look of [...this.#waiting]) look();
+    for (const check of [...this.#waiting]) check();
   }
 
   async list(): Promise<readonly TaggedProcess[]> {
@@ -38,18 +38,18 @@ export class FakeProcesses implements Processes {
   ): Promise<{ readonly tag: string; readonly end: ProcessEnd | null }> {
     if (!this.canWait) return Promise.reject(new TorporError('capability_unsupported', 'It cannot wait.'));
     return new Promise((resolve, reject) => {
-      const look = () => {
+      const check = () => {
         const tag = tags.find((one) => !this.#running.has(one));
         if (tag === undefined) return;
-        this.#waiting.delete(look);
+        this.#waiting.delete(check);
         resolve({ tag, end: this.#ends.get(tag) ?? null });
       };
-      this.#waiting.add(look);
+      this.#waiting.add(check);
       signal.addEventListener('abort', () => {
-        this.#waiting.delete(look);
+        this.#waiting.delete(check);
         reject(signal.reason);
       });
-      look();
+      check();
     });
   }
 }

@@ -1,4 +1,4 @@
-/** Any runtime, with faults that a test orders: slow, failing, lying or hanging, at any call. */
+/** Wraps a runtime with faults that a test chooses: slow, failing, lying or hanging calls. */
 import { TorporError } from '@torpor/protocol';
 import type { Clock } from '../src/ports/clock.ts';
 import type { Captured, Runtime, Started } from '../src/ports/runtime.ts';
@@ -6,8 +6,8 @@ import type { Captured, Runtime, Started } from '../src/ports/runtime.ts';
 export const FAULTS = ['slow', 'fail', 'fail-after', 'lie', 'hang', 'hang-after'] as const;
 export type Fault = (typeof FAULTS)[number];
 
-/** Calls that can be made to misbehave, each with the lie it tells: success, without having done anything. */
-const LIES = {
+/** Calls that can fail, each with its false result: success without any effect. */
+const FALSE_RESULTS = {
   start: (): Started => ({ kind: 'memory', lost: [] }),
   observe: () => ({ is: 'unknown' as const, why: 'the runtime is not well' }),
   presync: () => undefined,
@@ -31,10 +31,10 @@ const LIES = {
   discard: () => undefined,
 } as const;
 
-export type FaultyCall = keyof typeof LIES;
-export const FAULTY_CALLS = Object.keys(LIES) as FaultyCall[];
+export type FaultyCall = keyof typeof FALSE_RESULTS;
+export const FAULTY_CALLS = Object.keys(FALSE_RESULTS) as FaultyCall[];
 
-/** Asked before each call; what it returns happens to that call. */
+/** Called before each call; returns the fault of that call. */
 export type FaultPlan = (call: FaultyCall) => Fault | undefined;
 
 export function withFaults(runtime: Runtime, clock: Clock, plan: FaultPlan): Runtime {
@@ -50,7 +50,7 @@ export function withFaults(runtime: Runtime, clock: Clock, plan: FaultPlan): Run
         await work();
         throw broken();
       case 'lie':
-        return LIES[call]();
+        return FALSE_RESULTS[call]();
       case 'hang':
         return hang();
       case 'hang-after':
@@ -74,10 +74,10 @@ export function withFaults(runtime: Runtime, clock: Clock, plan: FaultPlan): Run
 }
 
 function isFaulty(name: string | symbol): name is FaultyCall {
-  return typeof name === 'string' && Object.hasOwn(LIES, name);
+  return typeof name === 'string' && Object.hasOwn(FALSE_RESULTS, name);
 }
 
-/** Answers nobody, not even when told to stop: the worst a runtime can do. */
+/** Never settles, not even when the signal fires: the worst that a runtime can do. */
 function hang(): Promise<never> {
   return new Promise(() => {});
 }

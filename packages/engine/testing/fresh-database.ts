@@ -1,5 +1,5 @@
 /**
- * A database of its own for a test file, on either adapter.
+ * A new database for a test file, on either adapter.
  *
  * ```ts
  * describe.each(databaseKinds)('the ledger on %s', (kind) => {
@@ -28,20 +28,20 @@ import { inject } from 'vitest';
 
 export type DatabaseKind = MigratableDatabase['dialect'];
 
-/** Both, or SQLite alone on a machine without PostgreSQL, which the set-up of the test run says aloud. */
+/** Both, or SQLite alone on a machine without PostgreSQL; the setup of the test run prints a warning then. */
 export const databaseKinds: readonly DatabaseKind[] =
   inject('postgresUrl') === null ? ['sqlite'] : ['sqlite', 'postgres'];
 
-/** What an adapter can be told besides where its database is. */
+/** Options of an adapter besides the location of its database. */
 export type AdapterOptions = Omit<SqliteOptions, 'path'> & Omit<PostgresOptions, 'url'>;
 
 export interface FreshDatabase {
   readonly db: MigratableDatabase;
-  /** Where the file is, for SQLite. */
+  /** The path of the file, for SQLite. */
   readonly path?: string;
-  /** Where the server is, for PostgreSQL. */
+  /** The URL of the database, for PostgreSQL. */
   readonly url?: string;
-  /** A second adapter on the same database, as another server has one; closed with the first. */
+  /** Opens a second adapter on the same database, like another server; it is closed with the first. */
   openAnother(options?: AdapterOptions): Promise<MigratableDatabase>;
   dispose(): Promise<void>;
 }
@@ -88,7 +88,7 @@ async function sqlitePlace(): Promise<Place> {
   };
 }
 
-/** In memory where there is such a place: most tests are not about the disk. */
+/** In memory if possible: most tests do not need a disk. */
 async function fastDirectory(): Promise<string> {
   return await access('/dev/shm', constants.W_OK).then(
     () => '/dev/shm',
@@ -108,12 +108,12 @@ async function postgresPlace(migrated: boolean): Promise<Place> {
   return {
     address: { url },
     open: (options) => openPostgres({ ...options, url }),
-    // By force, so that a connection which a test left behind cannot keep it.
+    // By force, because a test may have left a connection open.
     remove: () => asAdmin(server, (admin) => dropDatabase(admin, name)),
   };
 }
 
-/** Made once per set of migrations; copying it is much faster than migrating. Test files take turns. */
+/** Created once per set of migrations; copying a template database is much faster than migrating. Test files take turns. */
 async function migratedTemplate(admin: pg.Client, server: string): Promise<string> {
   const checksums = (await readMigrations(ALL_MIGRATIONS)).map(({ checksum }) => checksum);
   const digest = createHash('sha256').update(checksums.join()).digest('hex');
@@ -134,7 +134,7 @@ async function dropDatabase(admin: pg.Client, name: string): Promise<void> {
   await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
 }
 
-/** Locks that `work` took go with the connection. */
+/** Advisory locks that `work` took end with the connection. */
 async function asAdmin<T>(server: string, work: (admin: pg.Client) => Promise<T>): Promise<T> {
   const admin = new pg.Client({ connectionString: server });
   await admin.connect();

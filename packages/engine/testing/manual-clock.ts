@@ -1,7 +1,7 @@
-/** Time that stands still until a test moves it. */
+/** A clock that stands still until a test advances it. */
 import type { Clock } from '../src/ports/clock.ts';
 
-interface Sleeper {
+interface PendingSleep {
   readonly ms: number;
   readonly at: number;
   readonly wake: () => void;
@@ -10,7 +10,7 @@ interface Sleeper {
 export class ManualClock implements Clock {
   #now: number;
   readonly #start: number;
-  readonly #sleepers = new Set<Sleeper>();
+  readonly #sleeps = new Set<PendingSleep>();
   readonly #watchers = new Set<() => void>();
 
   constructor(now = 1_700_000_000_000) {
@@ -30,41 +30,41 @@ export class ManualClock implements Clock {
     return new Promise((resolve, reject) => {
       if (signal?.aborted === true) return reject(signal.reason);
       const onAbort = () => {
-        this.#sleepers.delete(sleeper);
+        this.#sleeps.delete(sleep);
         reject(signal?.reason);
       };
       const wake = () => {
         signal?.removeEventListener('abort', onAbort);
         resolve();
       };
-      const sleeper: Sleeper = { ms, at: this.#now + ms, wake };
+      const sleep: PendingSleep = { ms, at: this.#now + ms, wake };
       signal?.addEventListener('abort', onAbort, { once: true });
-      this.#sleepers.add(sleeper);
+      this.#sleeps.add(sleep);
       for (const watcher of this.#watchers) watcher();
     });
   }
 
-  /** Moves time on and wakes whoever slept until then, the earliest first. */
+  /** Advances the time and ends the sleeps that are over by then, the earliest first. */
   advance(ms: number): void {
     this.#now += ms;
-    const due = [...this.#sleepers].filter(({ at }) => at <= this.#now).sort((a, b) => a.at - b.at);
-    for (const sleeper of due) {
-      this.#sleepers.delete(sleeper);
-      sleeper.wake();
+    const due = [...this.#sleeps].filter(({ at }) => at <= this.#now).sort((a, b) => a.at - b.at);
+    for (const sleep of due) {
+      this.#sleeps.delete(sleep);
+      sleep.wake();
     }
   }
 
-  /** Moves time on to the next moment somebody sleeps until; false when nobody does. */
+  /** Advances the time to the end of the earliest sleep; false when there is none. */
   advanceToNext(): boolean {
-    const next = Math.min(...[...this.#sleepers].map(({ at }) => at));
+    const next = Math.min(...[...this.#sleeps].map(({ at }) => at));
     if (next === Number.POSITIVE_INFINITY) return false;
     this.advance(Math.max(0, next - this.#now));
     return true;
   }
 
-  /** Resolves as soon as somebody sleeps for just this long. */
+  /** Resolves as soon as there is a sleep of exactly this length. */
   async untilAsleepFor(ms: number): Promise<void> {
-    const isAsleep = () => [...this.#sleepers].some((sleeper) => sleeper.ms === ms);
+    const isAsleep = () => [...this.#sleeps].some((sleep) => sleep.ms === ms);
     while (!isAsleep()) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#watchers.add(resolve);

@@ -1,6 +1,6 @@
 /**
- * A runtime whose sandboxes are maps in memory: files are a map of texts, memory is a counter. It is a
- * correct one, and strict: it throws when the engine does what no real runtime could survive.
+ * A runtime whose sandboxes are maps in memory: files are a map of texts, memory is a counter. It is correct and strict:
+ * it throws when the engine does something that no real runtime supports.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { type Capabilities, type Network, type SandboxId, TorporError } from '@torpor/protocol';
@@ -49,11 +49,11 @@ const MEMORY = 'memory.json';
 export class MemoryRuntime implements Runtime {
   readonly name: string;
   readonly memoryEntries = [MEMORY];
-  /** Changes with an "upgrade": memory images of another build cannot be used. */
+  /** A test changes it to simulate an upgrade: memory images of another build cannot be used. */
   build = 'build-1';
-  /** Tells the engine that an instance was kept from something. */
+  /** Reports a refused connection of an instance to the engine. */
   refuse: (instance: Instance, refusal: Refusal) => void = () => {};
-  /** Tells the engine that an instance has ended. */
+  /** Reports to the engine that an instance has ended. */
   tellEnded: (instance: Instance) => void = () => {};
   readonly #files: Files;
   readonly #declared: Capabilities;
@@ -78,12 +78,12 @@ export class MemoryRuntime implements Runtime {
     return this.#declared;
   }
 
-  /** An archive is a text, which becomes the one file of the root; services have counted to one by then. */
-  async prepareTemplate(order: TemplateSpec, staging: Staging, _?: AbortSignal): Promise<Captured> {
-    const { root, services } = order;
+  /** An archive is a text, which becomes the only file of the root. With services the counter is 1. */
+  async prepareTemplate(spec: TemplateSpec, staging: Staging, _?: AbortSignal): Promise<Captured> {
+    const { root, services } = spec;
     if (root.kind === 'builtin')
       return this.#write(staging, { files: { '/etc/motd': 'welcome' }, counter: null });
-    await order.progress('unpacking');
+    await spec.progress('unpacking');
     const text = await readFile(root.path, 'utf8');
     if (text === 'hostile') throw new TorporError('invalid_request', 'The archive cannot be used.');
     return this.#write(staging, { files: { '/root': text }, counter: services.length > 0 ? 1 : null });
@@ -102,10 +102,10 @@ export class MemoryRuntime implements Runtime {
       throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
     const files = await this.#readFiles(from);
     const counter = use === 'memory' && from.parts.memory ? await this.#readCounter(from) : null;
-    // Whoever aborted it may have destroyed the instance already: it must not come to be after that.
+    // The caller that aborted may have destroyed the instance already: it must not be created after that.
     signal.throwIfAborted();
     if (use === 'memory' && from.needs['build'] !== this.build) {
-      throw new TorporError('checkpoint_incompatible', 'It was made by another build.', {
+      throw new TorporError('checkpoint_incompatible', 'The checkpoint was made by another build.', {
         checkpointId: from.id,
       });
     }
@@ -133,7 +133,7 @@ export class MemoryRuntime implements Runtime {
     return null;
   }
 
-  /** It understands every rule but the empty promise. */
+  /** Accepts every rule except `!`. */
   checkNetwork({ allow = [], deny = [] }: Network): void {
     if ([...allow, ...deny].includes('!'))
       throw new TorporError('invalid_request', 'Not a rule for the network: !.');
@@ -151,7 +151,7 @@ export class MemoryRuntime implements Runtime {
     this.tellEnded = listener;
   }
 
-  /** What the instance may reach, as it was last told. */
+  /** The network policy that the engine last set. */
   networkOf(instance: Instance): Network {
     return this.#alive(instance).network;
   }
@@ -176,7 +176,7 @@ export class MemoryRuntime implements Runtime {
 
   async recoverFiles(instance: Instance, staging: Staging): Promise<Captured> {
     const dead = this.#of(instance.sandboxId).get(instance.generation);
-    if (dead === undefined) throw new TorporError('checkpoint_missing', 'Nothing of it is left.');
+    if (dead === undefined) throw new TorporError('checkpoint_missing', 'No files of the instance are left.');
     if (dead.state !== 'dead') throw new Error('Only the files of a dead instance can be recovered.');
     return this.#write(staging, image(dead, false));
   }
@@ -207,9 +207,9 @@ export class MemoryRuntime implements Runtime {
 
   async discard(_?: SealedCheckpoint): Promise<void> {}
 
-  // What only a test can do: be the program inside, or the accident from outside.
+  // Only tests call what follows: they act as the program in the sandbox, or cause an accident.
 
-  /** The program inside writes a file and counts up. False when nothing runs. */
+  /** The program in the sandbox writes a file and increments the counter. False when no instance runs. */
   work(sandboxId: SandboxId, path: string, text: string): boolean {
     for (const running of this.#of(sandboxId).values()) {
       if (running.state !== 'running') continue;
@@ -229,7 +229,7 @@ export class MemoryRuntime implements Runtime {
       : { files: Object.fromEntries(newest.files), counter: newest.counter };
   }
 
-  /** Its processes die; with `forget` everything it had written goes too. */
+  /** The processes of the sandbox die; with `forget` its files are lost too. */
   vanish(sandboxId: SandboxId, forget: boolean): void {
     for (const [generation, running] of this.#of(sandboxId)) {
       if (forget) this.#of(sandboxId).delete(generation);
@@ -237,7 +237,7 @@ export class MemoryRuntime implements Runtime {
     }
   }
 
-  /** Without a counter when its memory is not there or damaged. */
+  /** The counter is null when the memory is missing or damaged. */
   async contents(checkpoint: SealedCheckpoint): Promise<Image> {
     const counter = await this.#readCounter(checkpoint).catch(() => null);
     return { files: await this.#readFiles(checkpoint), counter };
@@ -309,7 +309,7 @@ function image(running: Running, memory: boolean): Image {
   return { files: Object.fromEntries(running.files), counter: memory ? running.counter : null };
 }
 
-/** The runtime of S2: it runs sandboxes and says honestly that it can do nothing else. */
+/** A runtime that can only run sandboxes, and declares so. */
 export function runtimeWithoutPause(options: MemoryRuntimeOptions = {}): MemoryRuntime {
   return new MemoryRuntime({
     name: 'pods',

@@ -1,8 +1,8 @@
-/** Disks that are full or cannot be written. Root ignores modes, so only a mount can show it a closed door. */
+/** Disks that are full or read-only. Root ignores file modes, so only a mount can deny it a write. */
 import { execFileSync } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
 
-/** Whether this process may mount at all; asked in a mount namespace that goes away with the question. */
+/** Whether this process may mount. Tested in a mount namespace that ends with the test program. */
 export function canMount(): boolean {
   if (process.getuid?.() !== 0) return false;
   try {
@@ -13,7 +13,7 @@ export function canMount(): boolean {
   }
 }
 
-/** Shows `directory` at `at`, where nothing can be written, while `work` runs. */
+/** Mounts `directory` read-only at `at` while `work` runs. */
 export async function withReadonlyView(
   directory: string,
   at: string,
@@ -29,7 +29,7 @@ export async function withReadonlyView(
   }
 }
 
-/** Puts a disk of a few kibibytes at `at` while `work` runs. */
+/** Mounts a disk of `kibibytes` at `at` while `work` runs. */
 export async function withSmallDisk(at: string, kibibytes: number, work: () => Promise<void>): Promise<void> {
   await mkdir(at, { recursive: true });
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${kibibytes}k`, 'none', at]);

@@ -1,7 +1,7 @@
 /**
- * A runtime like a hosted provider: it keeps checkpoints itself, one per sandbox, and a start uses the
- * checkpoint up. What the engine seals of it is only the provider's word. One that has snapshots makes
- * checkpoints beside a sandbox that runs on, and those are not used up.
+ * A runtime like a hosted provider: the provider keeps the checkpoints, one per sandbox, and a start consumes the
+ * checkpoint. The engine seals only the provider's reference to it. A provider with snapshots can also make checkpoints of
+ * a sandbox that runs on; those are not consumed.
  */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import type { Staging } from '../src/ports/checkpoint-store.ts';
@@ -35,8 +35,8 @@ export class ProviderRuntime extends MemoryRuntime {
     else this.#snapshotted.delete(nameOf(instance));
   }
 
-  override async prepareTemplate(order: TemplateSpec, staging: Staging): Promise<Captured> {
-    const captured = await super.prepareTemplate(order, await this.#stage(staging));
+  override async prepareTemplate(spec: TemplateSpec, staging: Staging): Promise<Captured> {
+    const captured = await super.prepareTemplate(spec, await this.#stage(staging));
     return this.#external({ ...captured, needs: { ...captured.needs, template: true } }, staging, true);
   }
 
@@ -74,7 +74,7 @@ export class ProviderRuntime extends MemoryRuntime {
       await this.#kept.remove(checkpoint.id);
   }
 
-  /** What a provider's accident does. */
+  /** The provider loses a checkpoint. */
   lose(id: CheckpointId): Promise<void> {
     return this.#kept.remove(id);
   }

@@ -1,12 +1,13 @@
 /**
- * What every runtime must do. An implementation passes by one call of `describeRuntimeContract` in its
- * tests. What a runtime does not declare is tested to be refused; the rest it must keep.
+ * The contract of every runtime. An implementation calls `describeRuntimeContract` once in its tests. The suite checks
+ * that a runtime refuses what it does not declare, and does what it declares.
  */
 import { type AddressInfo, createServer } from 'node:net';
 import { afterAll, afterEach, beforeEach, describe, expect } from 'vitest';
 import type { Runtime } from '../src/ports/runtime.ts';
 import { describeSealing } from './runtime-sealing-contract.ts';
 import {
+  ContractFixture,
   contentOf,
   failureOf,
   listedInstances,
@@ -14,7 +15,6 @@ import {
   newInstance,
   nextOf,
   paused,
-  RuntimeBench,
   type RuntimeUnderTest,
   sealed,
   startFrom,
@@ -22,102 +22,106 @@ import {
   unhurried,
 } from './runtime-subject.ts';
 
-/** `only` names the tests that are to run, where all of them take too long to be run every time. */
+/** `only` selects tests by name, for runtimes where all of them take too long. */
 export function describeRuntimeContract(
   name: string,
   make: () => Promise<RuntimeUnderTest>,
   only?: readonly string[],
 ): void {
   describe(`runtime contract: ${name} (R66, R83)`, () => {
-    const bench = new RuntimeBench(only);
+    const fixture = new ContractFixture(only);
 
     beforeEach(async () => {
-      bench.subject = await make();
-      bench.template = (await bench.subject.sharedTemplate?.()) ?? (await templateOf(bench.subject));
+      fixture.subject = await make();
+      fixture.template = (await fixture.subject.sharedTemplate?.()) ?? (await templateOf(fixture.subject));
     });
-    afterEach(() => bench.subject.dispose());
+    afterEach(() => fixture.subject.dispose());
 
-    describeInstances(bench);
-    describeSealing(bench);
-    afterAll(() => expect([...bench.unknown]).toEqual([]));
+    describeInstances(fixture);
+    describeSealing(fixture);
+    afterAll(() => expect([...fixture.unknown]).toEqual([]));
   });
 }
 
-/** How instances come, are found and go. */
-function describeInstances(bench: RuntimeBench): void {
-  const { it } = bench;
+/** Starting, observing, listing and destroying instances. */
+function describeInstances(fixture: ContractFixture): void {
+  const { it } = fixture;
   describe('start', () => {
-    it('runs a new instance from a template, of which nothing came back from memory', async () => {
+    it('runs a new instance from a template without memory', async () => {
       const instance = newInstance();
-      const { kind } = await startFrom(bench.subject, instance, bench.template);
+      const { kind } = await startFrom(fixture.subject, instance, fixture.template);
       expect(kind).toBe('files');
-      expect(await bench.observed(instance)).toEqual({ is: 'running' });
-      expect(await bench.subject.program.write(instance, 'hello', 'world')).toBe(true);
-      expect(await bench.subject.program.read(instance, 'hello')).toBe('world');
+      expect(await fixture.observed(instance)).toEqual({ is: 'running' });
+      expect(await fixture.subject.program.write(instance, 'hello', 'world')).toBe(true);
+      expect(await fixture.subject.program.read(instance, 'hello')).toBe('world');
     });
 
-    it('leaves nothing behind once an aborted one is destroyed', async () => {
+    it('leaves nothing behind when it is aborted and the instance destroyed', async () => {
       const signals = [AbortSignal.abort(), AbortSignal.timeout(0), AbortSignal.timeout(40)];
       for (const signal of signals) {
         const instance = newInstance();
-        await bench.subject.runtime.start(instance, bench.template, 'files', NO_SPEC, signal).catch(() => {});
-        await bench.subject.runtime.destroy(instance, unhurried);
-        expect(await bench.observed(instance)).toMatchObject({ is: 'gone', files: false });
+        await fixture.subject.runtime
+          .start(instance, fixture.template, 'files', NO_SPEC, signal)
+          .catch(() => {});
+        await fixture.subject.runtime.destroy(instance, unhurried);
+        expect(await fixture.observed(instance)).toMatchObject({ is: 'gone', files: false });
       }
-      expect(await listedInstances(bench.subject.runtime)).toEqual([]);
+      expect(await listedInstances(fixture.subject.runtime)).toEqual([]);
     });
 
-    it('is ended by a destroy that comes while it is under way', async () => {
+    it('is ended by a concurrent destroy', async () => {
       const instance = newInstance();
       const stop = new AbortController();
-      const starting = bench.subject.runtime
-        .start(instance, bench.template, 'files', NO_SPEC, stop.signal)
+      const starting = fixture.subject.runtime
+        .start(instance, fixture.template, 'files', NO_SPEC, stop.signal)
         .catch(() => {});
       stop.abort();
-      await bench.subject.runtime.destroy(instance, unhurried);
+      await fixture.subject.runtime.destroy(instance, unhurried);
       await starting;
-      expect(await listedInstances(bench.subject.runtime)).toEqual([]);
+      expect(await listedInstances(fixture.subject.runtime)).toEqual([]);
     });
   });
 
   describe('observe', () => {
-    it('says gone, with files, of an instance whose processes died', async () => {
-      const instance = await bench.started();
-      await bench.subject.kill(instance);
-      const found = await bench.observed(instance);
+    it('returns gone, with files, for an instance whose processes died', async () => {
+      const instance = await fixture.started();
+      await fixture.subject.kill(instance);
+      const found = await fixture.observed(instance);
       expect(found).toMatchObject({ is: 'gone', files: true });
       expect('why' in found && found.why).not.toBe('');
     });
 
-    it('says gone, without files, of what is wiped, destroyed, of another generation or never was', async () => {
-      const wiped = await bench.started();
-      await bench.subject.wipe(wiped);
-      const destroyed = await bench.started();
-      await bench.subject.runtime.destroy(destroyed, unhurried);
-      const other = nextOf(await bench.started());
+    it('returns gone, without files, for an instance that is wiped, destroyed, of another generation or unknown', async () => {
+      const wiped = await fixture.started();
+      await fixture.subject.wipe(wiped);
+      const destroyed = await fixture.started();
+      await fixture.subject.runtime.destroy(destroyed, unhurried);
+      const other = nextOf(await fixture.started());
       for (const instance of [wiped, destroyed, other, newInstance()]) {
-        expect(await bench.observed(instance)).toMatchObject({ is: 'gone', files: false });
+        expect(await fixture.observed(instance)).toMatchObject({ is: 'gone', files: false });
       }
     });
   });
 
   describe('agent and dial', () => {
-    it('lead nowhere when the instance is dead or was never there', async () => {
-      const dead = await bench.started();
-      await bench.subject.kill(dead);
+    it('fail when the instance is dead or unknown', async () => {
+      const dead = await fixture.started();
+      await fixture.subject.kill(dead);
       for (const instance of [dead, newInstance()]) {
-        expect((await failureOf(bench.subject.runtime.agent(instance, unhurried))).code).toBe('unreachable');
-        expect(await bench.subject.runtime.dial(instance, 80, unhurried)).toBeNull();
+        expect((await failureOf(fixture.subject.runtime.agent(instance, unhurried))).code).toBe(
+          'unreachable',
+        );
+        expect(await fixture.subject.runtime.dial(instance, 80, unhurried)).toBeNull();
       }
     });
 
-    it('never lead to a port on which only the host listens', async () => {
-      const instance = await bench.started();
+    it('never return a port on which only the host listens', async () => {
+      const instance = await fixture.started();
       const host = createServer();
       await new Promise<void>((resolve) => host.listen(0, '127.0.0.1', resolve));
       try {
         const { port } = host.address() as AddressInfo;
-        expect(await bench.subject.runtime.dial(instance, port, unhurried)).toBeNull();
+        expect(await fixture.subject.runtime.dial(instance, port, unhurried)).toBeNull();
       } finally {
         await new Promise((resolve) => host.close(resolve));
       }
@@ -125,59 +129,59 @@ function describeInstances(bench: RuntimeBench): void {
   });
 
   describe('destroy', () => {
-    it('may be repeated, at once and later, and of what never was', async () => {
-      const instance = await bench.started();
-      const { runtime } = bench.subject;
+    it('may be repeated, concurrently and later, and for an unknown instance', async () => {
+      const instance = await fixture.started();
+      const { runtime } = fixture.subject;
       await Promise.all([1, 2, 3].map(() => runtime.destroy(instance, unhurried)));
       await runtime.destroy(instance, unhurried);
       await runtime.destroy(newInstance(), unhurried);
-      expect(await bench.observed(instance)).toMatchObject({ is: 'gone', files: false });
+      expect(await fixture.observed(instance)).toMatchObject({ is: 'gone', files: false });
     });
 
     it('ends a frozen instance and a dead one', async ({ skip }) => {
-      skip(bench.can.pause === 'none', 'it cannot pause');
-      const frozen = await bench.started();
-      await bench.subject.runtime.freeze(frozen, unhurried);
-      const dead = await bench.started();
-      await bench.subject.kill(dead);
-      for (const instance of [frozen, dead]) await bench.subject.runtime.destroy(instance, unhurried);
-      expect(await listedInstances(bench.subject.runtime)).toEqual([]);
+      skip(fixture.can.pause === 'none', 'it cannot pause');
+      const frozen = await fixture.started();
+      await fixture.subject.runtime.freeze(frozen, unhurried);
+      const dead = await fixture.started();
+      await fixture.subject.kill(dead);
+      for (const instance of [frozen, dead]) await fixture.subject.runtime.destroy(instance, unhurried);
+      expect(await listedInstances(fixture.subject.runtime)).toEqual([]);
     });
 
-    it('ends what is up to the generation, and leaves newer ones and other sandboxes alone', async () => {
-      const { runtime, program } = bench.subject;
-      const old = await bench.started();
-      await bench.subject.kill(old);
-      const present = await bench.started(bench.template, 'files', nextOf(old));
-      const other = await bench.started();
+    it('ends all generations up to the given one, and leaves newer ones and other sandboxes alone', async () => {
+      const { runtime, program } = fixture.subject;
+      const old = await fixture.started();
+      await fixture.subject.kill(old);
+      const present = await fixture.started(fixture.template, 'files', nextOf(old));
+      const other = await fixture.started();
       await program.write(present, 'a', 'one');
 
       await runtime.destroy(old, unhurried);
 
-      expect(await bench.observed(old)).toMatchObject({ is: 'gone', files: false });
+      expect(await fixture.observed(old)).toMatchObject({ is: 'gone', files: false });
       expect(await program.read(present, 'a')).toBe('one');
       await runtime.destroy(nextOf(present), unhurried);
-      expect(await bench.observed(present)).toMatchObject({ is: 'gone', files: false });
+      expect(await fixture.observed(present)).toMatchObject({ is: 'gone', files: false });
       expect(await listedInstances(runtime)).toEqual([other]);
     });
 
     it('leaves sealed checkpoints alone', async ({ skip }) => {
-      skip(bench.can.pause === 'none', 'it cannot pause');
-      const checkpoint = await sealed(bench.subject, await bench.started());
-      const before = await contentOf(bench.subject, checkpoint);
-      for (const instance of await listedInstances(bench.subject.runtime)) {
-        await bench.subject.runtime.destroy(instance, unhurried);
+      skip(fixture.can.pause === 'none', 'it cannot pause');
+      const checkpoint = await sealed(fixture.subject, await fixture.started());
+      const before = await contentOf(fixture.subject, checkpoint);
+      for (const instance of await listedInstances(fixture.subject.runtime)) {
+        await fixture.subject.runtime.destroy(instance, unhurried);
       }
-      expect(await contentOf(bench.subject, checkpoint)).toEqual(before);
+      expect(await contentOf(fixture.subject, checkpoint)).toEqual(before);
     });
   });
 
   describe('list', () => {
-    it('shows exactly what is there, alive or dead, and nothing after it is destroyed', async () => {
-      const { runtime } = bench.subject;
-      const alive = await bench.started();
-      const dead = await bench.started();
-      await bench.subject.kill(dead);
+    it('shows exactly the existing instances, alive or dead, and none that was destroyed', async () => {
+      const { runtime } = fixture.subject;
+      const alive = await fixture.started();
+      const dead = await fixture.started();
+      await fixture.subject.kill(dead);
       const both = [alive, dead].sort((a, b) => a.sandboxId.localeCompare(b.sandboxId));
       expect(await listedInstances(runtime)).toEqual(both);
       await runtime.destroy(dead, unhurried);
@@ -188,45 +192,45 @@ function describeInstances(bench: RuntimeBench): void {
   });
 
   describe('a restarted server', () => {
-    const reopened = async () => (await bench.subject.reopen?.()) as Runtime;
+    const reopened = async () => (await fixture.subject.reopen?.()) as Runtime;
 
     it('finds running, frozen and dead instances again', async ({ skip }) => {
-      skip(bench.subject.reopen === undefined, 'its instances end with the server');
-      const running = await bench.started();
-      const frozen = await bench.started();
-      await bench.subject.runtime.freeze(frozen, unhurried);
-      const dead = await bench.started();
-      await bench.subject.kill(dead);
+      skip(fixture.subject.reopen === undefined, 'its instances end with the server');
+      const running = await fixture.started();
+      const frozen = await fixture.started();
+      await fixture.subject.runtime.freeze(frozen, unhurried);
+      const dead = await fixture.started();
+      await fixture.subject.kill(dead);
 
       const later = await reopened();
 
-      expect(await bench.observed(running, later)).toEqual({ is: 'running' });
-      expect(await bench.observed(frozen, later)).toEqual({ is: 'frozen' });
-      expect(await bench.observed(dead, later)).toMatchObject({ is: 'gone', files: true });
-      expect(await listedInstances(later)).toEqual(await listedInstances(bench.subject.runtime));
+      expect(await fixture.observed(running, later)).toEqual({ is: 'running' });
+      expect(await fixture.observed(frozen, later)).toEqual({ is: 'frozen' });
+      expect(await fixture.observed(dead, later)).toMatchObject({ is: 'gone', files: true });
+      expect(await listedInstances(later)).toEqual(await listedInstances(fixture.subject.runtime));
       expect(await later.agent(running, unhurried)).toEqual(
-        await bench.subject.runtime.agent(running, unhurried),
+        await fixture.subject.runtime.agent(running, unhurried),
       );
       await later.thaw(frozen, null, unhurried);
-      expect(await bench.subject.program.write(frozen, 'a', 'one')).toBe(true);
+      expect(await fixture.subject.program.write(frozen, 'a', 'one')).toBe(true);
     });
 
-    it('dials, captures and destroys what the first one started', async ({ skip }) => {
-      skip(bench.subject.reopen === undefined, 'its instances end with the server');
-      const instance = await bench.started();
-      await bench.subject.program.write(instance, 'a', 'one');
+    it('dials, captures and destroys instances that the first server started', async ({ skip }) => {
+      skip(fixture.subject.reopen === undefined, 'its instances end with the server');
+      const instance = await fixture.started();
+      await fixture.subject.program.write(instance, 'a', 'one');
       const port = await freePort();
-      await bench.subject.program.listen?.(instance, port);
+      await fixture.subject.program.listen?.(instance, port);
 
       const later = await reopened();
 
       const dialled = await later.dial(instance, port, unhurried);
-      expect(dialled === null).toBe(bench.subject.program.listen === undefined);
-      const checkpoint = await paused({ runtime: later, store: bench.subject.store }, instance);
+      expect(dialled === null).toBe(fixture.subject.program.listen === undefined);
+      const checkpoint = await paused({ runtime: later, store: fixture.subject.store }, instance);
       expect(await listedInstances(later)).toEqual([]);
       const elsewhere = newInstance();
-      await startFrom({ runtime: later, store: bench.subject.store }, elsewhere, checkpoint);
-      expect(await bench.subject.program.read(elsewhere, 'a')).toBe('one');
+      await startFrom({ runtime: later, store: fixture.subject.store }, elsewhere, checkpoint);
+      expect(await fixture.subject.program.read(elsewhere, 'a')).toBe('one');
     });
   });
 }

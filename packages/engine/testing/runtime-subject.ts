@@ -1,4 +1,4 @@
-/** A runtime as the contract suite holds it: with a store, a program inside, and the accidents from outside. */
+/** What the contract suite needs of a runtime: a store, a program in the instance, and ways to damage it from outside. */
 import { randomBytes } from 'node:crypto';
 import { type Capabilities, type CheckpointId, makeId, type SandboxId } from '@torpor/protocol';
 import { it as declare, type TestFunction } from 'vitest';
@@ -13,46 +13,46 @@ import type {
   Started,
   StartSpec,
 } from '../src/ports/runtime.ts';
-import { builtInOrder } from '../src/templates/built-in.ts';
+import { builtInSpec } from '../src/templates/built-in.ts';
 import { failureOf } from './failure-of.ts';
 
-export { builtInOrder, failureOf };
+export { builtInSpec, failureOf };
 
 export interface RuntimeUnderTest {
   readonly runtime: Runtime;
   readonly store: CheckpointStore;
   readonly program: Program;
-  /** A template that is made already, where making one takes long. Absent: one is made for each test. */
+  /** A template that exists already, where preparing one takes long. Absent: each test prepares one. */
   sharedTemplate?(): Promise<SealedCheckpoint>;
-  /** Its processes die from outside; what it had written stays. */
+  /** Kills the processes of the instance; its files stay. */
   kill(instance: Instance): Promise<void>;
-  /** Its processes die and what it had written goes with them. */
+  /** Kills the processes of the instance and removes its files. */
   wipe(instance: Instance): Promise<void>;
-  /** What a bad disk, or whoever else keeps it, does to the content of a sealed checkpoint. */
+  /** Damages the content of a sealed checkpoint, like a failing disk or a provider. */
   damage(checkpoint: SealedCheckpoint, how: Damage): Promise<void>;
   /**
-   * Ways in which only the memory of a sealed checkpoint is damaged, by what is done to it. Absent where memory
-   * cannot be told from the rest, because somebody else keeps it or there is none.
+   * Ways to damage only the memory of a sealed checkpoint, by name. Absent where the memory is not separate, because a
+   * provider keeps it or there is none.
    */
   readonly memoryDamages?: Readonly<Record<string, (checkpoint: SealedCheckpoint) => Promise<void>>>;
-  /** What can happen to one; without, both can. */
+  /** The kinds of damage that are possible; absent: both. */
   readonly damages?: readonly Damage[];
   /** The runtime of a server that was restarted. Absent where the instances live in the runtime's own memory. */
   reopen?(): Promise<Runtime>;
-  /** Removes everything, and throws when an instance or anything else of the runtime is left. */
+  /** Removes everything, and throws when an instance or another resource of the runtime is left. */
   dispose(): Promise<void>;
 }
 
 export type Damage = 'missing' | 'corrupt';
 
-/** The program inside an instance. */
+/** The program in an instance. */
 export interface Program {
-  /** False when it did not get to do it, because it does not run. */
+  /** False when the program could not write, because it does not run. */
   write(instance: Instance, path: string, text: string): Promise<boolean>;
-  /** Undefined when there is no such file. Only a running instance is asked. */
+  /** Undefined when there is no such file. Called only for a running instance. */
   read(instance: Instance, path: string): Promise<string | undefined>;
   remove?(instance: Instance, path: string): Promise<void>;
-  /** Something that lives in memory only and grows with every write. */
+  /** A counter that exists only in memory and grows with every write. */
   counter?(instance: Instance): Promise<number>;
   /** Resolves when a process of the instance listens on the port. */
   listen?(instance: Instance, port: number): Promise<void>;
@@ -60,7 +60,7 @@ export interface Program {
 
 export const NO_SPEC: StartSpec = { env: {}, services: [], network: {}, resources: {} };
 
-/** For calls that nobody stops. */
+/** A signal that never fires. */
 export const unhurried: AbortSignal = new AbortController().signal;
 
 export function newInstance(generation = 1): Instance {
@@ -71,11 +71,11 @@ export function nextOf({ sandboxId, generation }: Instance): Instance {
   return { sandboxId, generation: generation + 1 };
 }
 
-/** What a test of the contract works with. Both are new for each test. */
-export class RuntimeBench {
+/** The runtime under test and its template, both new for each test, and the selection of tests. */
+export class ContractFixture {
   subject!: RuntimeUnderTest;
   template!: SealedCheckpoint;
-  /** Tests that were asked for and are not there. */
+  /** Selected tests that do not exist. */
   readonly unknown: Set<string>;
   readonly #only: ReadonlySet<string> | undefined;
 
@@ -84,7 +84,7 @@ export class RuntimeBench {
     this.unknown = new Set(only);
   }
 
-  /** A test, which is run if it is one of those that are wanted. */
+  /** Declares a test, which is skipped unless it is selected. */
   readonly it = (name: string, test: TestFunction): void => {
     this.unknown.delete(name);
     declare.skipIf(this.#only?.has(name) === false)(name, test);
@@ -94,7 +94,7 @@ export class RuntimeBench {
     return this.subject.runtime.capabilities();
   }
 
-  /** An instance that runs; a new one from the template, by the quickest way, unless told otherwise. */
+  /** Starts an instance; by default a new one from the template, with memory if the template has it. */
   async started(
     from = this.template,
     use: 'memory' | 'files' = from === this.template && from.parts.memory ? 'memory' : 'files',
@@ -109,11 +109,11 @@ export class RuntimeBench {
   }
 }
 
-type Ground = Pick<RuntimeUnderTest, 'runtime' | 'store'>;
+type RuntimeAndStore = Pick<RuntimeUnderTest, 'runtime' | 'store'>;
 
-/** What the engine does with a capture: stages, lets it be filled, seals. */
+/** Stages, fills and seals a checkpoint, as the engine does. */
 export async function sealing(
-  { runtime, store }: Ground,
+  { runtime, store }: RuntimeAndStore,
   fill: (staging: Staging) => Promise<Captured>,
 ): Promise<SealedCheckpoint> {
   const id: CheckpointId = makeId('ckpt', randomBytes);
@@ -125,54 +125,57 @@ export async function sealing(
   return { id, parts, needs: manifest.needs, path: store.path(id) };
 }
 
-export function templateOf(ground: Ground): Promise<SealedCheckpoint> {
-  return sealing(ground, (staging) =>
-    ground.runtime.prepareTemplate(builtInOrder('base'), staging, unhurried),
+export function templateOf(subject: RuntimeAndStore): Promise<SealedCheckpoint> {
+  return sealing(subject, (staging) =>
+    subject.runtime.prepareTemplate(builtInSpec('base'), staging, unhurried),
   );
 }
 
-/** Freezes and seals; the instance stays frozen. */
+/** Freezes the instance and seals a checkpoint of it; the instance stays frozen. */
 export async function sealed(
-  ground: Ground,
+  subject: RuntimeAndStore,
   instance: Instance,
   mode: 'memory' | 'files' = 'files',
   purpose: FreezePurpose = 'pause',
 ): Promise<SealedCheckpoint> {
-  await ground.runtime.presync(instance, unhurried);
-  await ground.runtime.freeze(instance, unhurried, purpose);
-  return sealing(ground, (staging) => ground.runtime.capture(instance, mode, staging, unhurried));
+  await subject.runtime.presync(instance, unhurried);
+  await subject.runtime.freeze(instance, unhurried, purpose);
+  return sealing(subject, (staging) => subject.runtime.capture(instance, mode, staging, unhurried));
 }
 
-/** Seals and ends it, as a pause does. */
+/** Seals a checkpoint and destroys the instance, as a pause does. */
 export async function paused(
-  ground: Ground,
+  subject: RuntimeAndStore,
   instance: Instance,
   mode: 'memory' | 'files' = 'files',
 ): Promise<SealedCheckpoint> {
-  const checkpoint = await sealed(ground, instance, mode);
-  await ground.runtime.destroy(instance, unhurried);
+  const checkpoint = await sealed(subject, instance, mode);
+  await subject.runtime.destroy(instance, unhurried);
   return checkpoint;
 }
 
-/** Seals and lets it go on, as a snapshot in place does. */
+/** Seals a checkpoint and lets the instance run on, as a snapshot does. */
 export async function snapshotted(
-  ground: Ground,
+  subject: RuntimeAndStore,
   instance: Instance,
   mode: 'memory' | 'files' = 'files',
 ): Promise<SealedCheckpoint> {
-  const checkpoint = await sealed(ground, instance, mode, 'snapshot');
-  await ground.runtime.thaw(instance, checkpoint.id, unhurried);
+  const checkpoint = await sealed(subject, instance, mode, 'snapshot');
+  await subject.runtime.thaw(instance, checkpoint.id, unhurried);
   return checkpoint;
 }
 
-/** What a checkpoint is made of, to be compared; one that is kept elsewhere is asked for there. */
-export async function contentOf({ runtime, store }: Ground, checkpoint: SealedCheckpoint): Promise<unknown> {
+/** The content of a checkpoint, for comparisons; for an external checkpoint, the result of the runtime's `verify`. */
+export async function contentOf(
+  { runtime, store }: RuntimeAndStore,
+  checkpoint: SealedCheckpoint,
+): Promise<unknown> {
   if (checkpoint.path !== null) return store.verify(checkpoint.id);
   return runtime.verify(checkpoint, unhurried);
 }
 
 export function startFrom(
-  { runtime }: Ground,
+  { runtime }: RuntimeAndStore,
   instance: Instance,
   checkpoint: SealedCheckpoint,
   use: 'memory' | 'files' = 'files',

@@ -1,13 +1,13 @@
-/** Waiting for something that itself waits for time, on a clock that only a test moves. */
+/** Waits for a promise that depends on a manual clock, by advancing the clock. */
 import { setImmediate as turn } from 'node:timers/promises';
 import type { ManualClock } from './manual-clock.ts';
 
-/** By this machine's clock, because a busy one may keep a file to itself for many turns. */
-const PATIENCE_MS = 20_000;
+/** In real time, because a busy machine may delay a file system call for many turns of the event loop. */
+const TIMEOUT_MS = 20_000;
 
 /**
- * The promise's result, moving time on whenever nothing else happens. For work that needs no other real
- * input or output than SQLite's, which answers at once.
+ * Returns the promise's result, and advances the clock whenever nothing else happens. For work without real input and
+ * output except SQLite's, which is synchronous.
  */
 export async function settle<T>(clock: ManualClock, promise: Promise<T>): Promise<T> {
   let done = false;
@@ -15,11 +15,11 @@ export async function settle<T>(clock: ManualClock, promise: Promise<T>): Promis
     done = true;
   };
   promise.then(end, end);
-  const until = performance.now() + PATIENCE_MS;
+  const until = performance.now() + TIMEOUT_MS;
   while (!done && performance.now() < until) {
     for (let i = 0; i < 4 && !done; i++) await turn();
     if (!done) clock.advanceToNext();
   }
-  if (!done) throw new Error('It never ended.');
+  if (!done) throw new Error('The promise did not settle.');
   return promise;
 }

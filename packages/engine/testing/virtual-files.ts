@@ -1,4 +1,4 @@
-/** A checkpoint store in memory, for tests that run thousands of histories. It keeps the port's promises. */
+/** A checkpoint store in memory, for tests that run thousands of histories. It fulfils the contract of the port. */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import {
   type CheckpointStore,
@@ -8,7 +8,7 @@ import {
   type Staging,
 } from '../src/ports/checkpoint-store.ts';
 
-/** Text by path; what a runtime puts into a staging directory and reads from a sealed one. */
+/** Texts by path: what a runtime writes into a staging directory and reads from a sealed one. */
 export interface Files {
   put(path: string, text: string): Promise<void>;
   get(path: string): Promise<string | undefined>;
@@ -18,7 +18,7 @@ interface Kept {
   state: 'staged' | 'sealed';
   content: Map<string, string>;
   manifest: Manifest | undefined;
-  /** What was sealed, to compare contents with. */
+  /** The content as it was sealed, for `verify`. */
   sealed: ReadonlyMap<string, string>;
 }
 
@@ -109,7 +109,7 @@ export class VirtualStore implements CheckpointStore, Files {
     return this.room;
   }
 
-  /** What a bad disk does, to one entry or to all of them. `altered` keeps size and syntax. */
+  /** Damages one entry or all of them, like a failing disk. `altered` keeps size and syntax. */
   damage(id: CheckpointId, how: 'missing' | 'corrupt' | 'altered', entry?: string): void {
     const content = this.#kept.get(id)?.content;
     for (const [path, text] of [...(content ?? [])]) {
@@ -119,13 +119,13 @@ export class VirtualStore implements CheckpointStore, Files {
     }
   }
 
-  /** Undoes `damage`, as a restored backup does. */
+  /** Undoes `damage`, like a restored backup. */
   mend(id: CheckpointId): void {
     const kept = this.#kept.get(id);
     if (kept !== undefined) kept.content = new Map(kept.sealed);
   }
 
-  /** Somebody moves the directory of a checkpoint elsewhere, and back. */
+  /** Moves the directory of a checkpoint elsewhere; `bringBack` moves it back. */
   takeAway(id: CheckpointId): void {
     this.#move(id, this.#kept, this.#away);
   }

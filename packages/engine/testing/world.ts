@@ -1,6 +1,6 @@
-/** An engine with everything it needs, for a test: real database, runtime and store in memory, its own clock. */
+/** An engine for tests: a real database, a runtime and a store in memory, a manual clock. */
 
-import { Engine, type EngineParts } from '../src/engine.ts';
+import { createEngine, type Engine, type EngineParts } from '../src/engine.ts';
 import { noFaults } from '../src/fault-points.ts';
 import type { Database } from '../src/ports/database.ts';
 import { randomIds } from '../src/ports/ids.ts';
@@ -25,7 +25,7 @@ export interface World {
   readonly runtime: MemoryRuntime;
   readonly reported: Reported[];
   readonly engine: Engine;
-  /** Another engine on the same database, runtime and store: a second server, or the first after a restart. */
+  /** Starts another engine on the same database, runtime and store: a second server, or the first after a restart. */
   another(parts?: Partial<EngineParts>): Promise<Engine>;
   dispose(): Promise<void>;
 }
@@ -66,7 +66,7 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
   };
   const engines: Engine[] = [];
   const another = async (more: Partial<EngineParts> = {}) => {
-    const engine = new Engine({ ...parts(), ...more });
+    const engine = createEngine({ ...parts(), ...more });
     await engine.start({ rounds: false });
     engines.push(engine);
     return engine;

@@ -6,7 +6,7 @@ import { AddressBlocks } from './address-blocks.ts';
 import { formatIpv4Network, type Ipv4Network, ipv4Network } from './ipv4.ts';
 import { SlotPool } from './slot-pool.ts';
 
-describe('blocks of addresses', () => {
+describe('address blocks', () => {
   let root: string;
   beforeEach(async () => {
     root = await mkdtemp(join(tmpdir(), 'torpor-blocks-'));
@@ -31,7 +31,7 @@ describe('blocks of addresses', () => {
   }
   const text = (blocks: readonly Ipv4Network[]) => blocks.map(formatIpv4Network).toSorted();
 
-  it('are claimed once on the whole machine, by however many at the same time', async () => {
+  it('are claimed only once on the machine, by any number of servers at the same time', async () => {
     const servers = await Promise.all(['aaaaaa', 'bbbbbb', 'cccccc', 'dddddd'].map((tag) => server(tag)));
     const claimed = await Promise.all(servers.flatMap((one) => Array.from({ length: 4 }, () => one.claim())));
     expect(new Set(text(claimed)).size).toBe(16);
@@ -40,7 +40,7 @@ describe('blocks of addresses', () => {
     expect(await servers[2]?.claim()).toEqual(claimed[0]);
   });
 
-  it('never touch a network that the host has a route to', async () => {
+  it('never overlap a network to which the host has a route', async () => {
     const one = await server('aaaaaa', '10.213.0.0/22', [
       '10.213.1.128/30',
       '10.213.2.0/23',
@@ -51,12 +51,12 @@ describe('blocks of addresses', () => {
     expect(error).toMatchObject({ code: 'capacity' });
   });
 
-  it('come from the next range when the host has a route to all of the first', async () => {
+  it('come from the next range when the host has a route to the whole first one', async () => {
     const one = await server('aaaaaa', '10.213.0.0/16 172.29.0.0/24', ['10.0.0.0/8']);
     expect(formatIpv4Network(await one.claim())).toBe('172.29.0.0/24');
   });
 
-  it('are stale when their data directory is gone or the machine has booted since', async () => {
+  it('are stale when their data directory is gone or after a reboot', async () => {
     const [gone, kept] = [await server('aaaaaa'), await server('bbbbbb')];
     await gone.claim();
     await kept.claim();
@@ -68,7 +68,7 @@ describe('blocks of addresses', () => {
     expect(stale(await later.claims()).toSorted()).toEqual(['aaaaaa', 'bbbbbb']);
   });
 
-  it('give a server more slots when it has used up its own', async () => {
+  it('provide more slots when a server has used all of its own', async () => {
     const one = await server('aaaaaa');
     const routed: Ipv4Network[] = [];
     const pool = new SlotPool(one, [await one.claim()], new Set(), async (block) => void routed.push(block));
@@ -79,11 +79,11 @@ describe('blocks of addresses', () => {
     expect(await readdir(join(root, 'claims'))).toEqual([]);
   });
 
-  it('give a slot that was given back last to nobody soon', async () => {
+  it('reuse a returned slot only after all other slots', async () => {
     const one = await server('aaaaaa');
     const pool = new SlotPool(one, [await one.claim()], new Set(), async () => {});
     const first = await pool.take();
-    pool.give(first);
+    pool.giveBack(first);
     const others = await Promise.all(Array.from({ length: 62 }, () => pool.take()));
     expect(others).not.toContain(first);
     expect(await pool.take()).toBe(first);

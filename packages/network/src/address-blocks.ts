@@ -1,21 +1,21 @@
 /**
- * Blocks of private addresses, shared by every server and test on this machine.
+ * Divides private address ranges into blocks among all servers and tests on this machine.
  *
- * A claim is a symbolic link in one directory for the whole host, because a link is made together with what
- * it says in one step: two servers can neither claim the same block nor see half a claim. It points nowhere;
- * its target says who claimed. A claim of an earlier boot, or of a data directory that is no more, is stale:
- * whoever finds it may take away what it stands for.
+ * A claim of a block is a symbolic link in one directory for the whole host. The kernel creates a link and its target in one
+ * step, so two servers can neither claim the same block nor read half a claim. The target is no path, but names the owner.
+ * A claim of an earlier boot or of a deleted data directory is stale: any server may remove what belongs to it.
  */
 import { randomInt } from 'node:crypto';
 import { access, mkdir, readdir, readlink, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '@torpor/host';
+import { errnoOf, isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { z } from 'zod';
 import { formatIpv4, formatIpv4Network, type Ipv4Network, overlap, parseIpv4, sizeOf } from './ipv4.ts';
 
-/** Whose addresses, name spaces and interfaces these are. */
+/** The server that owns addresses, namespaces and interfaces. */
 export interface Owner {
-  /** Six hexadecimal digits; the names of everything we make in the kernel begin with them. */
+  /** Six hexadecimal digits. The names of all namespaces of the server begin with them. */
   readonly tag: string;
   readonly dataDir: string;
 }
@@ -26,13 +26,13 @@ export interface Claim extends Owner {
 }
 
 export interface AddressBlocksOptions {
-  /** The same for every server of the machine. */
+  /** The directory of claims, the same for every server of the machine. */
   readonly directory: string;
-  /** Where blocks are taken from, the first range first. */
+  /** The ranges that are divided into blocks. The first range is used first. */
   readonly ranges: readonly Ipv4Network[];
   readonly owner: Owner;
   readonly bootId: string;
-  /** Networks that the host has routes to or addresses in. */
+  /** Networks to which the host has routes or in which it has addresses. */
   readonly hostNetworks: () => Promise<readonly Ipv4Network[]>;
 }
 
@@ -86,14 +86,14 @@ export class AddressBlocks {
   async #read(name: string): Promise<Claim | undefined> {
     const base = parseIpv4(name);
     const target = await readlink(join(this.#options.directory, name)).catch(whenMissing(undefined));
-    const said = target === undefined ? undefined : parseTarget(target);
-    if (base === undefined || said === undefined) return undefined;
-    const isStale = said.boot !== this.#options.bootId || !(await exists(said.dataDir));
-    return { block: { base, bits: BLOCK_BITS }, tag: said.tag, dataDir: said.dataDir, isStale };
+    const owner = target === undefined ? undefined : parseTarget(target);
+    if (base === undefined || owner === undefined) return undefined;
+    const isStale = owner.boot !== this.#options.bootId || !(await exists(owner.dataDir));
+    return { block: { base, bits: BLOCK_BITS }, tag: owner.tag, dataDir: owner.dataDir, isStale };
   }
 }
 
-/** From a random one on, so that an address is seldom given to somebody soon after another had it. */
+/** Starts at a random block, so that an address is seldom reused soon. */
 function* blocksOf(range: Ipv4Network): Generator<Ipv4Network> {
   const size = sizeOf(BLOCK_BITS);
   const count = Math.floor(sizeOf(range.bits) / size);
@@ -112,27 +112,27 @@ function noneFree(ranges: readonly Ipv4Network[], taken: readonly Ipv4Network[])
   });
 }
 
-function parseTarget(target: string): { boot: string; tag: string; dataDir: string } | undefined {
+const targetSchema = z.object({ boot: z.string(), tag: z.string(), dataDir: z.string() });
+
+function parseTarget(target: string): z.infer<typeof targetSchema> | undefined {
   try {
-    const { boot, tag, dataDir } = JSON.parse(target) as Record<string, unknown>;
-    if (typeof boot !== 'string' || typeof tag !== 'string' || typeof dataDir !== 'string') return undefined;
-    return { boot, tag, dataDir };
+    return targetSchema.parse(JSON.parse(target));
   } catch {
     return undefined;
   }
 }
 
-/** Only proved absence counts: a directory that cannot be looked at just now still has its owner. */
+/** Only proved absence counts: a directory that cannot be read at the moment still has its owner. */
 function exists(path: string): Promise<boolean> {
   return access(path).then(
     () => true,
-    (thrown: unknown) => errnoOf(thrown) !== 'ENOENT',
+    (thrown: unknown) => !isMissing(thrown),
   );
 }
 
 function whenMissing<T>(value: T): (thrown: unknown) => T {
   return (thrown) => {
-    if (errnoOf(thrown) === 'ENOENT') return value;
+    if (isMissing(thrown)) return value;
     throw thrown;
   };
 }

@@ -1,16 +1,16 @@
-/** One instance on the network, as the parts of the network know it in memory. */
+/** The state of one attached instance in memory, which all parts of the network share. */
 import type { EgressConnection } from './egress-connection.ts';
 import type { Policy } from './policy.ts';
 import { ResolvedNames } from './resolved-names.ts';
 import { farAddress, type Slot } from './slots.ts';
 
-/** Through the egress, as the sandbox sees it. */
+/** Bytes through the egress, as the sandbox sees them. */
 export interface Bytes {
   readonly sent: number;
   readonly received: number;
 }
 
-/** Since it was attached by this server. */
+/** Since this process attached the instance. */
 export interface Usage extends Bytes {
   readonly connections: number;
 }
@@ -22,7 +22,7 @@ export class AttachedInstance {
   readonly connections = new Set<EgressConnection>();
   readonly resolved = new ResolvedNames();
   policy: Policy;
-  /** Nothing new begins: a checkpoint is being made, or what is allowed is not known yet. */
+  /** No new connection is accepted: a checkpoint is being made, or the policy is not known yet. */
   isHeld = false;
   #ended = { sent: 0, received: 0 };
   #taken = { sent: 0, received: 0 };

@@ -1,4 +1,4 @@
-/** What a hostile sandbox would try. Each test says what it tries, and what was refused is on record. */
+/** Attacks of a hostile sandbox. Each test names the attack and checks that the refusal is recorded. */
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -22,7 +22,7 @@ describe.skipIf(await isWithoutNetwork())('a hostile sandbox', () => {
   let world: NetworkWorld;
   let hostServer: Server;
   let hostPort: number;
-  /** Connections that reached the host or a place that must not be reached. */
+  /** Connections that reached the host or another forbidden destination. */
   let reached: string[];
 
   beforeAll(async () => {
@@ -57,7 +57,7 @@ describe.skipIf(await isWithoutNetwork())('a hostile sandbox', () => {
 
   const reasons = (guest: Guest) =>
     world.refusals.filter(({ instance }) => instance === guest.netns).map(({ reason }) => reason);
-  /** Refused, and nobody was reached. */
+  /** The attempt was refused and reached no server. */
   const expectRefused = async (guest: Guest, host: string, port: number, send: string[], reason: string) => {
     const talk = await guest.do('talk', { host, port, send });
     expect(talk.received, `${host}:${port}`).toBe('');
@@ -68,14 +68,14 @@ describe.skipIf(await isWithoutNetwork())('a hostile sandbox', () => {
   const http = (host: string, target = '/') => [`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n\r\n`];
 
   describe('towards the host', () => {
-    it('cannot reach a port of the host through its gateway, nor ours behind it', async () => {
+    it('cannot reach a port of the host through its gateway, nor the server’s own ports in the router', async () => {
       const guest = await world.guest();
       for (const port of [hostPort, 4_080, 53, 22]) {
         await expectRefused(guest, guest.hostAddress, port, [], 'sandbox_address');
       }
     });
 
-    it('cannot reach a port of the host on any address the host has', async () => {
+    it('cannot reach a port of the host on any of the host’s addresses', async () => {
       const guest = await world.guest();
       const addresses = Object.values(networkInterfaces())
         .flatMap((entries) => entries ?? [])
@@ -101,20 +101,20 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       const talk = await guest.do('talk', { host: '127.0.0.1', port: hostPort, ms: 500 });
       expect(talk.received).toBe('');
       expect(reached).toEqual([]);
-      // It did arrive, and was led to the egress like everything else.
+      // The packet arrived and was redirected to the egress like all others.
       const table = await runInNamespace(`${world.tag}-router`, 'sh', ['-c', 'cat /proc/net/nf_conntrack']);
       expect(table).toMatch(/ dst=127\.0\.0\.1 .* sport=4080 /);
     });
 
-    it('cannot reach the address of credentials in a cloud', async () => {
+    it('cannot reach the metadata service of a cloud', async () => {
       await expectRefused(await world.guest(), '169.254.169.254', 80, http('metadata'), 'private_address');
     });
 
-    it('cannot reach the address of the resolver on another port', async () => {
+    it('cannot reach the resolver’s address on another port', async () => {
       await expectRefused(await world.guest(), RESOLVER_ADDRESS, 80, [], 'private_address');
     });
 
-    it('cannot open any of it by its own list of what is allowed', async () => {
+    it('cannot open any of these by its own allow list', async () => {
       const own = Object.values(networkInterfaces()).flatMap((entries) => entries ?? []);
       const address = own.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? '';
       const guest = await world.guest({
@@ -125,7 +125,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       await expectRefused(guest, '10.0.0.1', 80, [], 'private_address');
     });
 
-    it('cannot reach the host by a name that points at it', async () => {
+    it('cannot reach the host by a name that resolves to it', async () => {
       const own = Object.values(networkInterfaces()).flatMap((entries) => entries ?? []);
       const address = own.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? '';
       world.names.set('host.example', [address]).set('loop.example', ['127.0.0.1']);
@@ -136,7 +136,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       }
     });
 
-    it('cannot reach the host by IPv6, also when it gives itself an address', async () => {
+    it('cannot reach the host by IPv6, also when it sets an address itself', async () => {
       const guest = await world.guest();
       const plain = await guest.do('talk', { host: '2001:db8::1', port: hostPort });
       expect(plain).toMatchObject({
@@ -161,7 +161,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
   });
 
   describe('towards other sandboxes', () => {
-    it('cannot reach a port of another one, by TCP or UDP', async () => {
+    it('cannot reach a port of another sandbox by TCP or UDP', async () => {
       const [one, other] = [await world.guest(), await world.guest()];
       await other.do('listen', { port: 8_080 });
       await expectRefused(one, other.guestAddress, 8_080, ['hello'], 'sandbox_address');
@@ -171,9 +171,9 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       expect(await other.do('ends', undefined as never)).toEqual([]);
     });
 
-    it('cannot speak in the name of another one', async () => {
+    it('cannot send packets with the address of another sandbox', async () => {
       const [one, other] = [await world.guest(), await world.guest()];
-      // Once in its own name, so that it knows the way and what follows is really sent.
+      // Sends once with its own address, so that the route is known and the forged packets really leave.
       expect(await one.do('resolve', { name: 'no.example', type: 'A', server: RESOLVER_ADDRESS })).toBe(
         'ENOTFOUND',
       );
@@ -198,7 +198,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       expect(await one.do('datagram', lookup)).toBe('nothing');
       expect(world.network.usage(other.netns)).toEqual({ sent: 0, received: 0, connections: 0 });
       expect(world.refusals).toEqual([]);
-      // Nor are packets in the other's name answered, which would go to the other.
+      // Forged packets are not answered either; the answers would go to the other sandbox.
       await one.do('datagram', { host: world.outside(0), port: 98, send: 'x', ms: 100 });
       await other.do('datagram', { host: world.outside(0), port: 99, send: 'x' });
       clock.advance(60_000);
@@ -215,7 +215,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
   });
 
   describe('by datagrams', () => {
-    it('cannot send any but to the resolver, and hears so at once', async () => {
+    it('cannot send any except to the resolver, and fails at once', async () => {
       const guest = await world.guest();
       const targets: [string, number][] = [
         [world.outside(0), 53],
@@ -226,7 +226,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       for (const [host, port] of targets) {
         expect(await guest.do('datagram', { host, port, send: 'x' }), `${host}:${port}`).toBe('ECONNREFUSED');
       }
-      // The kernel remembers what it rejected, and is asked now and then.
+      // The kernel records rejected datagrams, and the list is read periodically.
       clock.advance(60_000);
       const recorded = () =>
         world.refusals
@@ -238,7 +238,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
   });
 
   describe('by names', () => {
-    it('gets no private address for a name, and is told so', async () => {
+    it('gets no private address for a name, and the refusal is reported', async () => {
       world.names
         .set('private.example', ['10.0.0.1', '169.254.169.254'])
         .set('mixed.example', ['10.0.0.1', world.outside(0)]);
@@ -249,7 +249,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       expect(await ask('mixed.example')).toEqual([world.outside(0)]);
     });
 
-    it('gains nothing when a name changes between the answer and the dialling', async () => {
+    it('gains nothing when a name changes between the lookup and the connection', async () => {
       let asked = 0;
       world.names.set('rebind.example', () => (asked++ === 0 ? [world.outside(0)] : ['127.0.0.1']));
       const guest = await world.guest({ mode: 'none', allow: ['rebind.example'] });
@@ -260,14 +260,14 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       expect(asked).toBe(2);
     });
 
-    it('is led to the server of the name it shows, not to the address it chose (Host)', async () => {
+    it('is connected to the server of the name it shows, not to the address it chose (Host)', async () => {
       const guest = await world.guest({ mode: 'none', allow: ['good.example'] });
       const talk = await guest.do('talk', { host: world.outside(1), port: 80, send: http('good.example') });
       expect(talk.received).toBe('good');
       expect(reached).toEqual([]);
     });
 
-    it('is led to the server of the name it shows, not to the address it chose (TLS)', async () => {
+    it('is connected to the server of the name it shows, not to the address it chose (TLS)', async () => {
       const guest = await world.guest({ mode: 'none', allow: ['good.example'] });
       const hello = (await clientHello('good.example')).toString('latin1');
       const talk = await guest.do('talk', { host: world.outside(1), port: 443, send: [hello] });
@@ -286,7 +286,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       await expectRefused(guest, world.outside(0), 80, ['GET / HTTP/1.0\r\n\r\n'], 'no_name');
     });
 
-    it('gains nothing from requests that can be read in two ways', async () => {
+    it('gains nothing from ambiguous requests', async () => {
       const guest = await world.guest({ mode: 'none', allow: ['good.example'] });
       const requests = [
         http('good.example', 'http://evil.example/'),
@@ -297,14 +297,14 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       for (const send of requests) await expectRefused(guest, world.outside(1), 80, send, 'unclear_name');
     });
 
-    it('is let through a tunnel request only to the server of the allowed name itself', async () => {
+    it('can use a tunnel request only to the server of the allowed name itself', async () => {
       const guest = await world.guest({ mode: 'none', allow: ['good.example'] });
       const send = ['CONNECT good.example:443 HTTP/1.1\r\nHost: good.example:443\r\n\r\n'];
       expect((await guest.do('talk', { host: world.outside(1), port: 80, send })).received).toBe('good');
       expect(reached).toEqual([]);
     });
 
-    it('cannot hide a denied name in small pieces', async () => {
+    it('cannot hide a denied name by sending it in small pieces', async () => {
       const guest = await world.guest({ deny: ['evil.example'] });
       const hello = (await clientHello('evil.example')).toString('latin1');
       const pieces = hello.match(/[\s\S]{1,100}/g) ?? [];
@@ -314,7 +314,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       expect(reasons(guest)).toEqual(['denied']);
     });
 
-    it('cannot hide a denied name behind a silence', async () => {
+    it('cannot hide a denied name by being silent at first', async () => {
       const guest = await world.guest({ deny: ['good.example'] });
       const heard: string[] = [];
       await world.serve(world.outside(2), 80, (socket) =>
@@ -332,8 +332,8 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
     });
   });
 
-  describe('by wearing us out', () => {
-    it('cannot keep a connection waiting by never finishing its first words', async () => {
+  describe('by exhausting resources', () => {
+    it('cannot keep a connection waiting by never finishing its first message', async () => {
       const guest = await world.guest({ mode: 'none', allow: ['good.example'] });
       const hello = (await clientHello('good.example')).toString('latin1');
       for (const send of [[hello.slice(0, 50)], ['GET / HTTP/1.1\r\nHost: go'], []]) {
@@ -352,7 +352,7 @@ route add 127.0.0.1/32 via ${guest.hostAddress} dev eth0 src ${guest.guestAddres
       expect(reasons(guest)).toContain('unclear_name');
     });
 
-    it('cannot have more connections than its share, and takes nothing from others', async () => {
+    it('cannot have more connections than its limit, and takes none from other sandboxes', async () => {
       const [greedy, modest] = [await world.guest(), await world.guest()];
       await world.serve(world.outside(3), 80, (socket) => socket.write('here'));
       const crowd = greedy.do('crowd', { host: world.outside(3), port: 80, count: 60 });

@@ -1,6 +1,6 @@
-/** The server name that a TLS client sends in the clear, before anything else. */
+/** Parses the server name (SNI) in the first message of a TLS client. */
 import { isIP } from 'node:net';
-import type { Reading } from './first-bytes.ts';
+import type { ParsedName } from './first-bytes.ts';
 import { normalName } from './host-name.ts';
 
 const HANDSHAKE = 22;
@@ -10,13 +10,13 @@ const HOST_NAME = 0;
 const RECORD_HEADER = 5;
 const MESSAGE_HEADER = 4;
 
-/** Whether bytes that begin so are TLS. One byte is not enough to say no. */
+/** Whether the first bytes may be TLS. One byte is not enough to rule it out. */
 export function looksLikeTls(bytes: Buffer): boolean {
   return bytes[0] === HANDSHAKE && (bytes.length < 2 || bytes[1] === 3);
 }
 
-/** The message may be cut into as many records as the client likes. */
-export function readClientHello(bytes: Buffer): Reading {
+/** The client may split the message into any number of records. */
+export function parseClientHello(bytes: Buffer): ParsedName {
   const parts: Buffer[] = [];
   let gathered = 0;
   for (let offset = 0; bytes.length >= offset + RECORD_HEADER; ) {
@@ -35,7 +35,7 @@ export function readClientHello(bytes: Buffer): Reading {
   return { is: 'more' };
 }
 
-function serverName(hello: Buffer): Reading {
+function serverName(hello: Buffer): ParsedName {
   try {
     const names = serverNames(extensions(hello));
     if (names.length === 0) return { is: 'nameless' };
@@ -50,7 +50,7 @@ function serverName(hello: Buffer): Reading {
   }
 }
 
-/** Steps over the fixed parts: version and random, session, cipher suites, compression. */
+/** Skips version and random, session, cipher suites and compression. */
 function extensions(hello: Buffer): Vector {
   const fields = new Vector(hello);
   fields.skip(2 + 32);
@@ -60,7 +60,7 @@ function extensions(hello: Buffer): Vector {
   return fields.isAtEnd() ? fields : fields.vector(2);
 }
 
-/** Every one there is, so that two of them are seen for what they are. */
+/** All server names, because a message with two is refused. */
 function serverNames(list: Vector): string[] {
   const names: string[] = [];
   while (!list.isAtEnd()) {
@@ -77,7 +77,7 @@ function serverNames(list: Vector): string[] {
   return names;
 }
 
-/** TLS's way of writing: numbers, and bytes after their length. Reading past the end is a RangeError. */
+/** The encoding of TLS: numbers, and byte strings after their length. Throws a RangeError past the end. */
 class Vector {
   readonly #bytes: Buffer;
   #offset = 0;

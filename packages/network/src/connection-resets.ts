@@ -1,6 +1,6 @@
 /**
- * Ends every TCP connection between a sandbox and this machine, in whatever process its other end is. A memory
- * image cannot be made while one is open, and both sides must hear of the end.
+ * Resets every TCP connection between a sandbox and this machine, whichever process has the other end. A memory image cannot
+ * be written while a connection is open, and both sides must get the reset.
  */
 import { connect } from 'node:net';
 import type { Clock } from '@torpor/engine';
@@ -13,12 +13,12 @@ export interface ConnectionResetsOptions {
   readonly clock: Clock;
 }
 
-/** What is over, by the names of connection tracking. */
-const OVER: readonly string[] = ['CLOSE', 'TIME_WAIT'];
+/** States of connection tracking in which a connection is closed. */
+const CLOSED_STATES: readonly string[] = ['CLOSE', 'TIME_WAIT'];
 
-/** How often it is looked whether a reset has arrived, and how many times. */
-const LOOK_EVERY_MS = 10;
-const LOOKS = 20;
+/** How often and how many times the table is read until a reset has arrived. */
+const POLL_MS = 10;
+const MAX_POLLS = 20;
 
 export class ConnectionResets {
   readonly #options: ConnectionResetsOptions;
@@ -28,51 +28,52 @@ export class ConnectionResets {
   }
 
   /**
-   * Resolves with those that the sandbox may still have open, usually none. The router's table knows all of them,
-   * so that nothing is done about a direction in which none is.
+   * Resolves with the connections that the sandbox may still have open, usually none. The router's table lists all
+   * connections, so no program is run for a direction without any.
    */
   async reset(address: string): Promise<TrackedConnection[]> {
     const { netns } = this.#options;
-    const open = await this.#open(address);
+    const open = await this.#openConnections(address);
     const kill = ['-K', '-H', '-n', '-t', 'state', 'connected', 'dst', address];
     const isInbound = ({ to }: TrackedConnection) => to.address === address;
     if (open.some(isInbound)) await runSystemProgram('ss', kill);
     if (!open.every(isInbound)) await runSystemProgram('ss', ['-N', netns, ...kill]);
-    const left = open.length === 0 ? [] : await this.#open(address);
-    return left.some(isInbound) ? this.#knockAt(address, left.filter(isInbound)) : left;
+    const left = open.length === 0 ? [] : await this.#openConnections(address);
+    return left.some(isInbound) ? this.#probe(address, left.filter(isInbound)) : left;
   }
 
-  async #knockAt(address: string, abandoned: readonly TrackedConnection[]): Promise<TrackedConnection[]> {
-    const sockets = abandoned.map(knock);
+  async #probe(address: string, abandoned: readonly TrackedConnection[]): Promise<TrackedConnection[]> {
+    const sockets = abandoned.map(probeAbandoned);
     try {
-      return await this.#settled(address);
+      return await this.#waitUntilClosed(address);
     } finally {
       for (const socket of sockets) socket.destroy();
     }
   }
 
-  async #open(address: string): Promise<TrackedConnection[]> {
+  async #openConnections(address: string): Promise<TrackedConnection[]> {
     const connections = parseTable(await this.#options.readTable());
     return connections.filter(
-      ({ from, to, state }) => (from.address === address || to.address === address) && !OVER.includes(state),
+      ({ from, to, state }) =>
+        (from.address === address || to.address === address) && !CLOSED_STATES.includes(state),
     );
   }
 
-  async #settled(address: string): Promise<TrackedConnection[]> {
-    for (let looks = 1; ; looks++) {
-      const open = await this.#open(address);
-      if (open.length === 0 || looks === LOOKS) return open;
-      await this.#options.clock.sleep(LOOK_EVERY_MS);
+  async #waitUntilClosed(address: string): Promise<TrackedConnection[]> {
+    for (let polls = 1; ; polls++) {
+      const open = await this.#openConnections(address);
+      if (open.length === 0 || polls === MAX_POLLS) return open;
+      await this.#options.clock.sleep(POLL_MS);
     }
   }
 }
 
 /**
- * For a connection that the host has closed and forgotten, and the sandbox has not: a new connection between the
- * same two ports. The sandbox, which is asked to begin what it has already, answers with where it stands; the
- * host, which knows of nothing, answers that with a reset.
+ * Ends a connection that the host has closed and forgotten, and that the sandbox still has, by connecting again between the
+ * same two ports. The sandbox answers the SYN with its present sequence numbers, and the host, which has no such
+ * connection, answers that with a reset.
  */
-function knock({ from, to }: TrackedConnection) {
+function probeAbandoned({ from, to }: TrackedConnection) {
   const socket = connect({
     host: to.address,
     port: to.port,

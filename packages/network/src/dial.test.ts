@@ -14,26 +14,26 @@ describe('dialling', () => {
   });
   afterEach(() => server.close());
 
-  it('takes the first address that answers', async () => {
+  it('connects to the first address that answers', async () => {
     const socket = await dial(['127.0.0.2', '127.0.0.3', '127.0.0.1'], port, 5_000, never);
     expect(socket?.remoteAddress).toBe('127.0.0.1');
     socket?.destroy();
   });
 
-  it('tries only a few, and none of them forever', async () => {
+  it('tries only a few addresses, each for a limited time', async () => {
     expect(
       await dial(['127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.1'], port, 5_000, never),
     ).toBeUndefined();
     expect(await dial([], port, 5_000, never)).toBeUndefined();
   });
 
-  it('gives up when nobody wants it any more', async () => {
+  it('stops on abort', async () => {
     const over = new AbortController();
     over.abort();
     expect(await dial(['127.0.0.1'], port, 5_000, over.signal)).toBeUndefined();
   });
 
-  it('sees that it reached its own machine, whatever any list of addresses said', async () => {
+  it('detects that it reached its own machine, whatever a list of addresses says', async () => {
     const socket = await dial(['127.0.0.1'], port, 5_000, never);
     expect(socket !== undefined && isDialledToSelf(socket)).toBe(true);
     socket?.destroy();

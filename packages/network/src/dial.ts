@@ -1,12 +1,12 @@
-/** Opens a connection to one of a few addresses, tried in their order. */
+/** Connects to the first of several addresses that answers, tried in order. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 
-/** More addresses of one name are not worth the waiting. */
+/** Further addresses of a name are not worth the wait. */
 const TRIED_AT_MOST = 3;
 const KEEP_ALIVE_MS = 60_000;
 
-/** Addresses only, never names: what is dialled is what was checked. Undefined when none answers in time. */
+/** Takes addresses, never names, so that exactly the checked address is dialled. Undefined when none answers in time. */
 export async function dial(
   addresses: readonly string[],
   port: number,
@@ -34,8 +34,8 @@ export async function dial(
 }
 
 /**
- * A connection to an address of this machine has that address on both ends. Seen so, no list of addresses can
- * be out of date.
+ * Whether a connection ended at this machine: it then has the same address on both ends. Unlike a list of addresses, this
+ * cannot be out of date.
  */
 export function isDialledToSelf({ localAddress, remoteAddress }: Socket): boolean {
   return localAddress === remoteAddress;

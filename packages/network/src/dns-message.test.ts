@@ -4,11 +4,11 @@ import { encodeResponse, parseQuery, type Query } from './dns-message.ts';
 import { toAnswer } from './dns-records.ts';
 import { RECORD_TYPES, type RecordType } from './look-up.ts';
 
-describe('messages of the domain name system', () => {
+describe('DNS messages', () => {
   const question = { name: 'a.example', type: 'A', class: 'IN' } as const;
   const asked = encode({ type: 'query', id: 7, flags: 256, questions: [question] });
 
-  it('are answered only when they are questions', () => {
+  it('are answered only when they are queries', () => {
     expect(parseQuery(asked)).toMatchObject({
       id: 7,
       question,
@@ -30,7 +30,7 @@ describe('messages of the domain name system', () => {
     expect(parseQuery(update)).toEqual({ id: 7, rcode: 'NOTIMP' });
   });
 
-  it('say that they were cut short when they do not fit', () => {
+  it('have the truncation flag when they do not fit', () => {
     const answers = Array.from(
       { length: 100 },
       () => ({ name: 'a.example', type: 'A', ttl: 1, data: '198.51.100.1' }) as const,
@@ -39,7 +39,7 @@ describe('messages of the domain name system', () => {
     expect(decode(bytes)).toMatchObject({ flag_tc: true, answers: [] });
   });
 
-  it('carry every type of record that is passed on', () => {
+  it('carry every supported type of record', () => {
     const records: Record<RecordType, unknown> = {
       CAA: { critical: 0, issue: 'ca.example', type: 'CAA' },
       CNAME: 'b.example',

@@ -1,4 +1,4 @@
-/** Questions and answers of the domain name system, as far as a sandbox needs them. */
+/** Encodes and decodes DNS messages. */
 import {
   type Answer,
   decode,
@@ -17,7 +17,7 @@ export interface Query {
   readonly id: number;
   readonly question: Question;
   readonly isRecursionDesired: boolean;
-  /** The largest answer that fits a datagram of the asker. */
+  /** The largest datagram that the client accepts. */
   readonly datagramBytes: number;
   readonly hasExtension: boolean;
 }
@@ -29,17 +29,17 @@ export interface Response {
 
 const HEADER_BYTES = 12;
 const PLAIN_DATAGRAM = 512;
-/** More than this may be cut into pieces on the way. */
+/** Larger datagrams may be fragmented on the way. */
 const LARGEST_DATAGRAM = 1_232;
 
-/** A query with one question; the id of something that can at least be answered; or nothing to answer. */
+/** A query with one question, or the id and error code for a bad one, or undefined for a message that gets no answer. */
 export function parseQuery(
   bytes: Buffer,
 ): Query | { readonly id: number; readonly rcode: Rcode } | undefined {
   if (bytes.length < HEADER_BYTES || isResponse(bytes)) return undefined;
   const id = bytes.readUInt16BE(0);
   if (opcodeOf(bytes) !== 0) return { id, rcode: 'NOTIMP' };
-  // Asked before anything is parsed: what follows is as long as the sender says it is.
+  // Checked before parsing, because the sender chooses how many questions follow.
   if (bytes.readUInt16BE(4) !== 1) return { id, rcode: 'FORMERR' };
   const packet = tryDecode(bytes);
   const question = packet?.questions?.[0];
@@ -93,7 +93,7 @@ function opcodeOf(bytes: Buffer): number {
   return (bytes.readUInt8(2) >> 3) & 0xf;
 }
 
-/** What the library throws at malformed bytes is of many kinds. */
+/** The library throws many kinds of errors for malformed bytes. */
 function tryDecode(bytes: Buffer): Packet | undefined {
   try {
     return decode(bytes);

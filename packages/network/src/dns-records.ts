@@ -1,9 +1,9 @@
-/** Records as `node:dns` gives them, in the form in which they are sent. */
+/** Converts records of `node:dns` into the form in which they are sent. */
 import type { CaaRecord, MxRecord, SoaRecord, SrvRecord } from 'node:dns';
 import type { Answer } from 'dns-packet';
 import type { RecordType } from './look-up.ts';
 
-/** How long they may be kept: `node:dns` tells that of addresses only. */
+/** Seconds that clients may cache a record: `node:dns` tells the TTL of addresses only. */
 const TTL = 60;
 
 export function toAnswer(name: string, type: RecordType, record: unknown): Answer {

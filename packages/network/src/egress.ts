@@ -1,7 +1,7 @@
-/** Where every TCP connection of a sandbox ends on our side. */
+/** The server to which the firewall redirects every TCP connection of a sandbox. */
 import { createServer, type Server, type Socket } from 'node:net';
 import type { AttachedInstance } from './attached-instance.ts';
-import { EgressConnection, type EgressGround } from './egress-connection.ts';
+import { EgressConnection, type EgressContext } from './egress-connection.ts';
 import { reset } from './joined-sockets.ts';
 
 export interface EgressLimits {
@@ -9,25 +9,25 @@ export interface EgressLimits {
   readonly connectionsInAll: number;
 }
 
-/** Connections that have arrived and not been accepted, of all sandboxes together; the kernel may allow fewer. */
+/** Queue of connections that are not accepted yet, of all sandboxes together. The kernel may allow fewer. */
 const BACKLOG = 4_096;
 
 export class Egress {
-  readonly #ground: EgressGround;
+  readonly #ctx: EgressContext;
   readonly #limits: EgressLimits;
   readonly #find: (address: string) => AttachedInstance | undefined;
   readonly #server: Server;
   #count = 0;
 
-  /** `listening` is in the router already. */
+  /** `listening` already listens in the router. */
   constructor(
     listening: Server,
     find: (address: string) => AttachedInstance | undefined,
-    ground: EgressGround,
+    ctx: EgressContext,
     limits: EgressLimits,
   ) {
     this.#find = find;
-    this.#ground = ground;
+    this.#ctx = ctx;
     this.#limits = limits;
     const options = { allowHalfOpen: true, noDelay: true, keepAlive: true };
     this.#server = createServer(options, (socket) => this.#accept(socket)).listen(listening, BACKLOG);
@@ -41,7 +41,7 @@ export class Egress {
     for (const connection of [...instance.connections]) connection.recheck();
   }
 
-  /** Accepts nothing more. What is open is cut by whoever knows the instances. */
+  /** Accepts no more connections. `SandboxNetwork` cuts the open ones. */
   async close(): Promise<void> {
     await new Promise((resolve) => this.#server.close(resolve));
   }
@@ -60,12 +60,12 @@ export class Egress {
 
   #refuse({ name: instance }: AttachedInstance, socket: Socket): void {
     const attempt = { via: 'tcp', destination: 'any', name: null, reason: 'too_many', rule: null } as const;
-    this.#ground.refusals.note(instance, attempt);
+    this.#ctx.refusals.record(instance, attempt);
     reset(socket);
   }
 
   #serve(instance: AttachedInstance, socket: Socket): void {
-    const connection = new EgressConnection(this.#ground, instance, socket);
+    const connection = new EgressConnection(this.#ctx, instance, socket);
     instance.connections.add(connection);
     this.#count++;
     socket.once('close', () => this.#count--);

@@ -1,37 +1,38 @@
 /**
- * The rules in a server's router: one nftables table, built in one transaction, that need not know the sandboxes:
- * every interface but the uplink is one's. What comes from a sandbox
+ * The firewall of a server's router: one nftables table, installed in one transaction. The rules do not list sandboxes,
+ * because every interface except the uplink belongs to one. A packet from a sandbox
  *
- * - must come from the one address that its interface leads to, or is dropped;
- * - may answer what the host began, and is forwarded for nothing else;
- * - is led to our egress port when it is TCP, wherever it was meant to go, and to our resolver when it is for
- *   the resolver's address;
- * - is rejected otherwise, so that programs hear of it at once: other UDP, ICMP, everything. (As an unreachable
- *   port: of other reasons gVisor tells the program nothing.)
+ * - is dropped unless its source is the address of the sandbox on that interface;
+ * - is forwarded only as a reply to a connection from the host;
+ * - is redirected to the egress port when it is TCP, whatever its destination, or to the resolver when it is for the
+ *   resolver's address;
+ * - is rejected otherwise (other UDP, ICMP and the rest), so that programs fail at once. The rejection is "port
+ *   unreachable", because gVisor does not pass other reasons on to the program.
  *
- * Chains that filter have the policy "drop": what no rule foresaw does not pass.
+ * All filter chains have the policy "drop" for packets that no rule matches.
  */
+import { z } from 'zod';
 import { UPLINK } from './router.ts';
 import type { Slot } from './slots.ts';
 import { farAddress, nearAddress } from './slots.ts';
 import { runInNamespace } from './system-program.ts';
 
-/** The resolver's address in every sandbox, the same in all, so that a restored one still knows where to ask. */
+/** The address of the resolver, the same in all sandboxes, so that a restored sandbox still has the right one. */
 export const RESOLVER_ADDRESS = '169.254.53.53';
 
-/** Where we listen in the router. Nobody else does, so that they can be the same every time. */
+/** The ports in the router. They are fixed, because no other program listens in the router. */
 export const EGRESS_PORT = 4_080;
 export const RESOLVER_PORT = 53;
 
 export interface FirewallOptions {
   readonly netns: string;
   readonly uplink: Slot;
-  /** Connections that one sandbox may have in our tables, and new ones in a second. */
+  /** Limit of tracked connections of one sandbox. The next field limits new ones per second. */
   readonly connectionsPerSandbox: number;
   readonly newConnectionsPerSecond: number;
 }
 
-/** A datagram that was rejected: who sent it, and where it was meant to go. */
+/** Source and destination of a rejected datagram. */
 export interface RejectedDatagram {
   readonly from: string;
   readonly to: string;
@@ -47,23 +48,23 @@ export class Firewall {
     this.#options = options;
   }
 
-  /** Replaces whatever rules there were. */
+  /** Replaces all rules of an earlier process. */
   async build(): Promise<void> {
     await this.#apply([rules(this.#options)]);
   }
 
-  /** No new connection to or from the sandbox until it is released. */
+  /** Refuses new connections to and from the sandbox until `release`. */
   async hold(slot: Slot): Promise<void> {
     await this.#apply([`add element ${TABLE} held { ${farAddress(slot)} }`]);
   }
 
-  /** Absent is fine: what is added first can be deleted. */
+  /** Adds before it deletes, because deleting a missing element fails. */
   async release(slot: Slot): Promise<void> {
     const held = `element ${TABLE} held { ${farAddress(slot)} }`;
     await this.#apply([`add ${held}`, `delete ${held}`]);
   }
 
-  /** Those since the last call, but for what comes in between the two commands. */
+  /** The datagrams since the last call. Those between the two commands are lost. */
   async takeRejected(): Promise<RejectedDatagram[]> {
     const { netns } = this.#options;
     const set = ['set', ...TABLE.split(' '), 'rejected'];
@@ -78,9 +79,9 @@ export class Firewall {
 }
 
 /**
- * What a sandbox has closed is forgotten soon, as it would fill the table for two minutes otherwise; what is
- * only half closed may stay so for an hour. A packet of an unknown connection that does not begin one is
- * answered with a reset: it belongs to a time before a restore.
+ * Closed connections of a sandbox are forgotten after seconds; the default of two minutes would fill the table. Half-closed
+ * connections are kept for an hour. A packet of an unknown connection that is not a SYN gets a reset: it belongs to a
+ * connection from before a restore.
  */
 function rules(options: FirewallOptions): string {
   const { connectionsPerSandbox, newConnectionsPerSecond } = options;
@@ -89,8 +90,8 @@ add table ${TABLE}
 delete table ${TABLE}
 table ${TABLE} {
   set held { type ipv4_addr; }
-  set crowd { type ipv4_addr; size 65535; flags dynamic; }
-  set pace { type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10s; }
+  set connections { type ipv4_addr; size 65535; flags dynamic; }
+  set new_connections { type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10s; }
   set rejected { type ipv4_addr . ipv4_addr . inet_service; size 4096; flags dynamic,timeout; timeout 1m; }
   ct timeout brief_tcp {
     protocol tcp; l3proto ip
@@ -100,7 +101,7 @@ table ${TABLE} {
     protocol udp; l3proto ip
     policy = { unreplied: 10, replied: 10 }
   }
-  chain arrival {
+  chain check_source {
     type filter hook prerouting priority mangle; policy drop;
     iifname "lo" accept
     iifname "${UPLINK}" jump from_host
@@ -124,28 +125,28 @@ table ${TABLE} {
     ct state invalid drop
     tcp flags & (fin | syn | rst | ack) != syn reject with tcp reset
     ip saddr @held reject with tcp reset
-    add @crowd { ip saddr ct count over ${connectionsPerSandbox} } reject with tcp reset
-    ${pace(newConnectionsPerSecond)} reject with tcp reset
+    add @connections { ip saddr ct count over ${connectionsPerSandbox} } reject with tcp reset
+    ${rateLimit(newConnectionsPerSecond)} reject with tcp reset
     ct timeout set "brief_tcp" accept
   }
   chain from_guest_dns {
-    ${pace(newConnectionsPerSecond)} reject with icmp port-unreachable
+    ${rateLimit(newConnectionsPerSecond)} reject with icmp port-unreachable
     ct timeout set "brief_udp" accept
   }
-  chain lead {
+  chain redirect_to_server {
     type nat hook prerouting priority dstnat; policy accept;
     iifname { "lo", "${UPLINK}" } return
     ip daddr ${RESOLVER_ADDRESS} meta l4proto { tcp, udp } th dport 53 redirect to :${RESOLVER_PORT}
     meta l4proto tcp redirect to :${EGRESS_PORT}
   }
-  chain local {
+  chain to_router {
     type filter hook input priority filter; policy drop;
     iifname != "${UPLINK}" ct status dnat tcp dport { ${EGRESS_PORT}, ${RESOLVER_PORT} } accept
     iifname != "${UPLINK}" ct status dnat udp dport ${RESOLVER_PORT} accept
     meta l4proto tcp reject with tcp reset
     reject with icmp admin-prohibited
   }
-  chain passage {
+  chain forward {
     type filter hook forward priority filter; policy drop;
     iifname "${UPLINK}" oifname != "${UPLINK}" meta l4proto tcp accept
     oifname "${UPLINK}" ct state established ct direction reply accept
@@ -154,22 +155,31 @@ table ${TABLE} {
 }`;
 }
 
-function pace(perSecond: number): string {
-  return `update @pace { ip saddr limit rate over ${perSecond}/second burst ${2 * perSecond} packets }`;
+function rateLimit(perSecond: number): string {
+  return `update @new_connections { ip saddr limit rate over ${perSecond}/second burst ${2 * perSecond} packets }`;
 }
 
-interface RejectedListing {
-  readonly nftables: readonly {
-    readonly set?: {
-      readonly elem?: readonly {
-        readonly elem: { readonly val: { readonly concat: [string, string, number] } };
-      }[];
-    };
-  }[];
-}
+/** The part of `nft -j list set` that is read. */
+const rejectedSchema = z.object({
+  nftables: z.array(
+    z.object({
+      set: z
+        .object({
+          elem: z
+            .array(
+              z.object({
+                elem: z.object({ val: z.object({ concat: z.tuple([z.string(), z.string(), z.int()]) }) }),
+              }),
+            )
+            .optional(),
+        })
+        .optional(),
+    }),
+  ),
+});
 
 function parseRejected(listing: string): RejectedDatagram[] {
-  const elements = (JSON.parse(listing) as RejectedListing).nftables.flatMap(({ set }) => set?.elem ?? []);
+  const elements = rejectedSchema.parse(JSON.parse(listing)).nftables.flatMap(({ set }) => set?.elem ?? []);
   return elements.map(({ elem }) => {
     const [from, to, port] = elem.val.concat;
     return { from, to, port };

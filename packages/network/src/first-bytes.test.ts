@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { clientHello } from '../testing/client-hello.ts';
-import { readFirst } from './first-bytes.ts';
+import { parseName } from './first-bytes.ts';
 
-/** The same message in records of a few bytes each. */
+/** Splits the message into records of a few bytes each. */
 function inSmallRecords(hello: Buffer, size: number): Buffer {
   const message = hello.subarray(5);
   const parts: Buffer[] = [];
@@ -13,44 +13,44 @@ function inSmallRecords(hello: Buffer, size: number): Buffer {
   return Buffer.concat(parts);
 }
 
-const http = (...lines: string[]) => readFirst(Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'));
+const http = (...lines: string[]) => parseName(Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'));
 
 describe('the name that a TLS client shows', () => {
-  it('is found whole, byte by byte, and cut into small records', async () => {
+  it('is found in one piece, byte by byte, and in small records', async () => {
     const hello = await clientHello('Shop.Example');
-    expect(readFirst(hello)).toEqual({ is: 'name', name: 'shop.example' });
+    expect(parseName(hello)).toEqual({ is: 'name', name: 'shop.example' });
     for (let length = 1; length < hello.length; length += 7) {
-      expect(readFirst(hello.subarray(0, length))).toEqual({ is: 'more' });
+      expect(parseName(hello.subarray(0, length))).toEqual({ is: 'more' });
     }
     const cut = inSmallRecords(hello, 3);
-    expect(readFirst(cut)).toEqual({ is: 'name', name: 'shop.example' });
-    expect(readFirst(cut.subarray(0, cut.length - 1))).toEqual({ is: 'more' });
+    expect(parseName(cut)).toEqual({ is: 'name', name: 'shop.example' });
+    expect(parseName(cut.subarray(0, cut.length - 1))).toEqual({ is: 'more' });
   });
 
   it('may be missing', async () => {
-    expect(readFirst(await clientHello())).toEqual({ is: 'nameless' });
+    expect(parseName(await clientHello())).toEqual({ is: 'nameless' });
   });
 
-  it('is unclear when there are two, or when lengths do not fit', async () => {
+  it('is unclear when there are two names or when lengths are wrong', async () => {
     const hello = await clientHello('one.example');
     const at = hello.indexOf('one.example');
     const tooLong = Buffer.from(hello);
     tooLong.writeUInt16BE(tooLong.readUInt16BE(at - 2) + 1, at - 2);
-    expect(readFirst(tooLong)).toEqual({ is: 'unclear' });
+    expect(parseName(tooLong)).toEqual({ is: 'unclear' });
     const odd = Buffer.from(hello);
     odd.write('one\0example', at, 'latin1');
-    expect(readFirst(odd)).toEqual({ is: 'unclear' });
-    expect(readFirst(withExtension(hello, hello.subarray(at - 9, at + 11)))).toEqual({ is: 'unclear' });
+    expect(parseName(odd)).toEqual({ is: 'unclear' });
+    expect(parseName(withExtension(hello, hello.subarray(at - 9, at + 11)))).toEqual({ is: 'unclear' });
   });
 
-  it('is not looked for in what is not a greeting', () => {
-    expect(readFirst(Buffer.from([22, 3, 1, 0, 4, 2, 0, 0, 0]))).toEqual({ is: 'unclear' });
-    expect(readFirst(Buffer.from([22, 3, 1, 0, 0]))).toEqual({ is: 'unclear' });
-    expect(readFirst(Buffer.from([22, 9, 1]))).toEqual({ is: 'other' });
+  it('is not searched for in other messages than the first', () => {
+    expect(parseName(Buffer.from([22, 3, 1, 0, 4, 2, 0, 0, 0]))).toEqual({ is: 'unclear' });
+    expect(parseName(Buffer.from([22, 3, 1, 0, 0]))).toEqual({ is: 'unclear' });
+    expect(parseName(Buffer.from([22, 9, 1]))).toEqual({ is: 'other' });
   });
 });
 
-/** Adds an extension at the end and makes all the lengths around it fit. */
+/** Appends an extension and corrects all lengths around it. */
 function withExtension(hello: Buffer, extension: Buffer): Buffer {
   const grown = Buffer.concat([hello, extension]);
   grown.writeUInt16BE(grown.length - 5, 3);
@@ -69,15 +69,15 @@ describe('the host that an HTTP client names', () => {
       is: 'name',
       name: 'shop.example',
     });
-    expect(readFirst(Buffer.from('\r\nget /x HTTP/1.1\nHost: shop.example\n\n'))).toEqual({
+    expect(parseName(Buffer.from('\r\nget /x HTTP/1.1\nHost: shop.example\n\n'))).toEqual({
       is: 'name',
       name: 'shop.example',
     });
   });
 
-  it('needs the whole head', () => {
-    expect(readFirst(Buffer.from('GE'))).toEqual({ is: 'more' });
-    expect(readFirst(Buffer.from('GET / HTTP/1.1\r\nHost: shop.example\r\n'))).toEqual({ is: 'more' });
+  it('needs all headers', () => {
+    expect(parseName(Buffer.from('GE'))).toEqual({ is: 'more' });
+    expect(parseName(Buffer.from('GET / HTTP/1.1\r\nHost: shop.example\r\n'))).toEqual({ is: 'more' });
   });
 
   it('may be missing, or an address', () => {
@@ -100,7 +100,7 @@ describe('the host that an HTTP client names', () => {
     expect(http(...lines)).toEqual({ is: 'unclear' });
   });
 
-  it('is the same when the whole address names it too', () => {
+  it('is the same when the request target names it too', () => {
     expect(http('GET http://a.example:80/ HTTP/1.1', 'Host: a.example')).toEqual({
       is: 'name',
       name: 'a.example',
@@ -111,8 +111,8 @@ describe('the host that an HTTP client names', () => {
     });
   });
 
-  it('is not looked for in other protocols', () => {
-    expect(readFirst(Buffer.from('SSH-2.0-OpenSSH_9.2\r\n'))).toEqual({ is: 'other' });
-    expect(readFirst(Buffer.from([0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f]))).toEqual({ is: 'other' });
+  it('is not searched for in other protocols', () => {
+    expect(parseName(Buffer.from('SSH-2.0-OpenSSH_9.2\r\n'))).toEqual({ is: 'other' });
+    expect(parseName(Buffer.from([0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f]))).toEqual({ is: 'other' });
   });
 });

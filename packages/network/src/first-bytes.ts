@@ -1,84 +1,84 @@
 /**
- * What a client says first, read without taking it from whoever it is meant for: bounded in bytes and in time,
- * so that a client that never finishes costs little.
+ * Reads the first bytes of a client to find a name in them, and keeps them for the server. Bytes and time are bounded, so
+ * that a client that never finishes costs little.
  */
 
 import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { looksLikeTls, readClientHello } from './client-hello.ts';
-import { readHttpRequest } from './http-request.ts';
-import type { Shown } from './policy.ts';
+import { looksLikeTls, parseClientHello } from './client-hello.ts';
+import { parseHttpRequest } from './http-request.ts';
+import type { ObservedName } from './policy.ts';
 
-export type Reading =
-  | Shown
-  /** TLS or HTTP that can be read in two ways, or in none. */
+export type ParsedName =
+  | ObservedName
+  /** Ambiguous or malformed TLS or HTTP. */
   | { readonly is: 'unclear' }
   | { readonly is: 'more' };
 
-export type FirstWords =
-  | Shown
+export type FirstBytesResult =
+  | ObservedName
   | { readonly is: 'unclear' }
   | { readonly is: 'too_slow' }
   | { readonly is: 'gone' };
 
 export interface PeekLimits {
   readonly bytes: number;
-  /** From the first byte to the last that is needed. */
+  /** Time from the first byte to the last that is needed. */
   readonly ms: number;
 }
 
-export function readFirst(bytes: Buffer): Reading {
+export function parseName(bytes: Buffer): ParsedName {
   if (bytes.length === 0) return { is: 'more' };
-  return looksLikeTls(bytes) ? readClientHello(bytes) : readHttpRequest(bytes);
+  return looksLikeTls(bytes) ? parseClientHello(bytes) : parseHttpRequest(bytes);
 }
 
 export class FirstBytes {
-  /** Settles once, and never rejects. */
-  readonly words: Promise<FirstWords>;
+  /** Never rejects. */
+  readonly result: Promise<FirstBytesResult>;
   readonly #socket: Socket;
   readonly #limits: PeekLimits;
-  readonly #begun = Promise.withResolvers<void>();
+  readonly #firstChunk = Promise.withResolvers<void>();
   #bytes: Buffer = Buffer.alloc(0);
 
-  /** From here on the socket is read by this until `words` settles. */
+  /** Reads the socket until `result` settles. No other reader may be attached until then. */
   constructor(socket: Socket, limits: PeekLimits) {
     this.#socket = socket;
     this.#limits = limits;
-    this.words = this.#listen();
+    this.result = this.#read();
   }
 
-  /** What was read: it goes to the other side before anything else does. */
+  /** The bytes that were read. The caller passes them on before all others. */
   get bytes(): Buffer {
     return this.#bytes;
   }
 
-  /** True when nothing was said for so long; false as soon as something is, or the client is gone. */
+  /** True when the client sends nothing for so long. False as soon as it sends a byte or closes. */
   async isSilentFor(ms: number): Promise<boolean> {
     const timer = new AbortController();
     const silent = delay(ms, true, { signal: timer.signal }).catch(() => false);
-    const spoke = Promise.race([this.#begun.promise, this.words]).then(() => false);
-    const isSilent = await Promise.race([silent, spoke]);
+    const active = Promise.race([this.#firstChunk.promise, this.result]).then(() => false);
+    const isSilent = await Promise.race([silent, active]);
     timer.abort();
     return isSilent;
   }
 
-  #listen(): Promise<FirstWords> {
+  #read(): Promise<FirstBytesResult> {
     const socket = this.#socket;
-    const { promise, resolve } = Promise.withResolvers<FirstWords>();
+    const { promise, resolve } = Promise.withResolvers<FirstBytesResult>();
     let timer: NodeJS.Timeout | undefined;
-    const settle = (words: FirstWords) => {
+    const settle = (result: FirstBytesResult) => {
       clearTimeout(timer);
       socket.off('readable', onReadable).off('end', onEnd).off('close', onClose);
-      resolve(words);
+      resolve(result);
     };
     const onReadable = () => {
       const chunk = socket.read() as Buffer | null;
       if (chunk === null) return;
-      this.#begun.resolve();
+      this.#firstChunk.resolve();
       timer ??= setTimeout(() => settle({ is: 'too_slow' }), this.#limits.ms);
       this.#bytes = Buffer.concat([this.#bytes, chunk]);
-      const reading = readFirst(this.#bytes);
-      if (reading.is !== 'more') settle(reading);
+      const parsed = parseName(this.#bytes);
+      if (parsed.is !== 'more') settle(parsed);
       else if (this.#bytes.length >= this.#limits.bytes) settle({ is: 'unclear' });
     };
     const onEnd = () => settle(this.#bytes.length === 0 ? { is: 'other' } : { is: 'unclear' });

@@ -1,9 +1,9 @@
-/** Names of hosts in the one form in which they are compared: lower case, ASCII, no dot at the end. */
+/** Normalises host names for comparison: lower case, ASCII, no final dot. */
 import { domainToASCII } from 'node:url';
 
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
 
-/** Undefined when it is no name of a host. Addresses are none, nor is what ends in a number like one. */
+/** Undefined when the text is not a host name. An address is none, nor is a text that ends in a number like an address. */
 export function normalName(text: string): string | undefined {
   const plain = text.replace(/\.$/, '').toLowerCase();
   const name = /^[\x21-\x7e]*$/.test(plain) ? plain : domainToASCII(plain);
@@ -12,7 +12,7 @@ export function normalName(text: string): string | undefined {
   return /^\d+$/.test(labels.at(-1) ?? '') ? undefined : name;
 }
 
-/** Stands for the machine that asks; for a sandbox that is the sandbox, and never a name to be resolved. */
+/** Means the sandbox itself and is never looked up. */
 export function isLocalhost(name: string): boolean {
   return name === 'localhost' || name.endsWith('.localhost');
 }

@@ -1,15 +1,18 @@
-/** What the host itself is in the network: its addresses, and the networks that it has routes to. */
+/** Reads the addresses of the host and the networks to which it has routes. */
 import { readFileSync } from 'node:fs';
+import { z } from 'zod';
 import { type Ipv4Network, parseIpv4Network } from './ipv4.ts';
 import { runSystemProgram } from './system-program.ts';
 
-/** Shorter prefixes mean "everything", as do the halves of the internet by which tunnels take the default route. */
+const routesSchema = z.array(z.object({ dst: z.string().optional() }));
+
+/** Shorter prefixes mean "everything": the default route, and the halves of the internet that VPN tunnels use in its place. */
 const SHORTEST_PREFIX = 4;
 
-/** Of every routing table; the local one has the host's addresses too. */
+/** The destinations of all routing tables. The local table contains the host's addresses. */
 export async function hostNetworks(): Promise<Ipv4Network[]> {
   const listing = await runSystemProgram('ip', ['-4', '-j', 'route', 'show', 'table', 'all']);
-  const routes = JSON.parse(listing === '' ? '[]' : listing) as readonly { readonly dst?: string }[];
+  const routes = routesSchema.parse(JSON.parse(listing === '' ? '[]' : listing));
   return routes.flatMap(({ dst }) => {
     const network = dst === undefined ? undefined : parseIpv4Network(dst);
     return network === undefined || network.bits < SHORTEST_PREFIX ? [] : [network];
@@ -17,14 +20,14 @@ export async function hostNetworks(): Promise<Ipv4Network[]> {
 }
 
 /**
- * Which addresses the kernel takes for its own, by its routing tables at this moment. The list of interfaces
- * would not do: it leaves out those without a carrier, whose addresses answer all the same.
+ * The present routing tables, which contain all addresses of the host. The list of interfaces is not enough: it leaves out
+ * interfaces without a carrier, whose addresses answer all the same.
  */
 export function readRoutes(): string {
   return readFileSync('/proc/net/fib_trie', 'latin1');
 }
 
-/** An address stands on its own line, and under it what it is in each table, with its prefix. */
+/** An address is on a line of its own. The lines below it give its prefix and its type in each table. */
 export function parseLocalNetworks(table: string): Ipv4Network[] {
   const found: Ipv4Network[] = [];
   let address = '';

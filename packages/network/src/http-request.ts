@@ -1,15 +1,12 @@
-/** The host that the first request of an HTTP/1 client names. */
+/** Parses the host that the first request of an HTTP/1 client names. */
 import { isIP } from 'node:net';
-import type { Reading } from './first-bytes.ts';
+import type { ParsedName } from './first-bytes.ts';
 import { normalName } from './host-name.ts';
 
 const HEADER = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):(.*)$/;
 
-/**
- * Text of which the first line is not finished may still become a request. Empty lines before it are skipped,
- * as servers do.
- */
-export function readHttpRequest(bytes: Buffer): Reading {
+/** Text without a complete first line may still become a request. Empty lines before a request are skipped, as servers do. */
+export function parseHttpRequest(bytes: Buffer): ParsedName {
   const text = bytes.toString('latin1').replace(/^[\r\n]+/, '');
   const end = text.indexOf('\n');
   if (end === -1) return isText(text) ? { is: 'more' } : { is: 'other' };
@@ -17,17 +14,17 @@ export function readHttpRequest(bytes: Buffer): Reading {
   if (target === undefined) return { is: 'other' };
   const headEnd = /\n\r?\n/.exec(text);
   if (headEnd === null) return { is: 'more' };
-  return readHead(target, text.slice(end + 1, headEnd.index + 1));
+  return parseHead(target, text.slice(end + 1, headEnd.index + 1));
 }
 
-/** A method, anything, and the version: what servers take for a request, however odd. */
+/** Any line with a method and a version, because servers accept odd requests too. */
 function targetOf(line: string): string | undefined {
   const words = line.trim().split(/[ \t]+/);
   return words.length > 1 && /^http\/\d/i.test(words.at(-1) ?? '') ? words.slice(1, -1).join(' ') : undefined;
 }
 
-/** Continued lines, strange names and stray control characters are where two readers part. */
-function readHead(target: string, headers: string): Reading {
+/** Continued lines, odd names and control characters are refused, because two parsers may read them differently. */
+function parseHead(target: string, headers: string): ParsedName {
   const hosts: string[] = [];
   for (const line of headers.split('\n')) {
     const plain = line.replace(/\r$/, '');
@@ -41,10 +38,10 @@ function readHead(target: string, headers: string): Reading {
   if (hosts.length > 1) return { is: 'unclear' };
   const named = authorityOf(target);
   if (named !== undefined && hostOf(named) !== hostOf(host)) return { is: 'unclear' };
-  return readingOf(host);
+  return parsedNameOf(host);
 }
 
-/** Proxies are asked with a whole address, or for a tunnel to `host:port`; a server gets a path or `*`. */
+/** The host in the request target. Proxies get a whole URL or `host:port`, a server gets a path or `*`. */
 function authorityOf(target: string): string | undefined {
   if (target.startsWith('/') || target === '*') return undefined;
   const [, authority] = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)/i.exec(target) ?? [];
@@ -55,7 +52,7 @@ function hostOf(authority: string): string {
   return authority.replace(/:\d*$/, '').toLowerCase();
 }
 
-function readingOf(authority: string): Reading {
+function parsedNameOf(authority: string): ParsedName {
   const host = hostOf(authority);
   const name = normalName(host);
   if (name !== undefined) return { is: 'name', name };

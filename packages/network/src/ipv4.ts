@@ -1,4 +1,4 @@
-/** IPv4 addresses and networks as numbers. Sandboxes have no IPv6, so there is no other kind. */
+/** IPv4 addresses and networks as numbers. Sandboxes have no IPv6. */
 import { isIPv4 } from 'node:net';
 
 export interface Ipv4Network {
@@ -15,7 +15,7 @@ export function formatIpv4(address: number): string {
   return [24, 16, 8, 0].map((shift) => (address >>> shift) & 0xff).join('.');
 }
 
-/** An address alone is a network of one. Bits past the prefix are cut off. */
+/** An address without a prefix is a network of one address. Bits past the prefix are cleared. */
 export function parseIpv4Network(text: string): Ipv4Network | undefined {
   const [, host, prefix] = /^([\d.]+)(?:\/(\d{1,2}))?$/.exec(text) ?? [];
   const address = host === undefined ? undefined : parseIpv4(host);
@@ -40,7 +40,7 @@ export function overlap(one: Ipv4Network, other: Ipv4Network): boolean {
   return contains(one, other.base) || contains(other, one.base);
 }
 
-/** For networks written in the program or already checked. */
+/** For constants and networks that were checked before. Throws for others. */
 export function ipv4Network(text: string): Ipv4Network {
   const network = parseIpv4Network(text);
   if (network === undefined) throw new TypeError(`not an IPv4 network: ${text}`);

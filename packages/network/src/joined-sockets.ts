@@ -1,6 +1,6 @@
 /**
- * Two sockets as one connection: bytes both ways, no faster than the slower side takes them, each side's end
- * passed on as an end and each side's failure as a reset.
+ * Joins two sockets to one connection: passes bytes on with backpressure, the end of a side as an end and the failure of a
+ * side as a reset.
  */
 import type { Socket } from 'node:net';
 
@@ -11,10 +11,10 @@ export function join(from: Socket, to: Socket): void {
   });
 }
 
-/** The other end sees a reset, whatever was under way. Fine on a socket that is closed. */
+/** Sends a reset to the other end. Does nothing to a closed socket. */
 export function reset(socket: Socket): void {
   if (socket.destroyed) return;
-  // A reset that comes too late for the kernel is told as an error, which nobody has to hear.
+  // A reset of a socket that the kernel has closed already is an error that can be ignored.
   socket.on('error', () => {});
   if (socket.connecting) socket.destroy();
   else socket.resetAndDestroy();

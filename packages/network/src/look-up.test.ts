@@ -9,7 +9,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { RCODES, type Rcode } from './dns-message.ts';
 import { HostLookUp, parseNameServers } from './look-up.ts';
 
-describe('what the name servers of the host say', () => {
+describe('a lookup at the host’s name servers', () => {
   const clock = new ManualClock();
   const servers: Socket[] = [];
   let directory: string;
@@ -21,7 +21,7 @@ describe('what the name servers of the host say', () => {
     await rm(directory, { recursive: true });
   });
 
-  /** A name server that says the same to every question. */
+  /** A name server that gives the same answer to every question. */
   async function nameServer(rcode: Rcode, answer: (name: string) => Answer[]): Promise<string> {
     const server = createSocket('udp4').bind(0, '127.0.0.1');
     servers.push(server);
@@ -39,7 +39,7 @@ describe('what the name servers of the host say', () => {
   }
   const files = () => ({
     configuration: join(directory, 'resolv.conf'),
-    behindForwarder: join(directory, 'behind.conf'),
+    behindStub: join(directory, 'behind.conf'),
   });
   const saying = async (server: string) => {
     await writeFile(files().configuration, `nameserver ${server}\n`);
@@ -47,14 +47,14 @@ describe('what the name servers of the host say', () => {
   };
   const address = (name: string): Answer[] => [{ name, type: 'A', ttl: 77, data: '198.51.100.7' }];
 
-  it('is passed on with how long it holds, also for names that the host has in its files', async () => {
+  it('returns addresses with their TTL, also for names in the host’s files', async () => {
     const lookUp = await saying(await nameServer('NOERROR', address));
     const found = { is: 'found', records: [{ address: '198.51.100.7', ttl: 77 }] };
     expect(await lookUp.addresses('a.example')).toEqual(found);
     expect(await lookUp.addresses('localhost')).toEqual(found);
   });
 
-  it('tells a name that does not exist from one without addresses and from no answer', async () => {
+  it('distinguishes a missing name, a name without addresses and no answer', async () => {
     expect(await (await saying(await nameServer('NXDOMAIN', () => []))).addresses('a.example')).toEqual({
       is: 'unknown',
     });
@@ -67,7 +67,7 @@ describe('what the name servers of the host say', () => {
     });
   });
 
-  it('comes from the servers of now', async () => {
+  it('uses the present name servers', async () => {
     const lookUp = await saying(await nameServer('NXDOMAIN', () => []));
     expect(await lookUp.addresses('a.example')).toEqual({ is: 'unknown' });
     await writeFile(files().configuration, `nameserver ${await nameServer('NOERROR', address)}\n`);
@@ -76,13 +76,13 @@ describe('what the name servers of the host say', () => {
     expect(await lookUp.addresses('a.example')).toMatchObject({ is: 'found', records: [{ ttl: 77 }] });
   });
 
-  it('comes from behind the local forwarder, which answers from the files of the host', async () => {
-    await writeFile(files().behindForwarder, `nameserver ${await nameServer('NOERROR', address)}\n`);
+  it('uses the upstream servers of the stub resolver, which answers from the host’s files', async () => {
+    await writeFile(files().behindStub, `nameserver ${await nameServer('NOERROR', address)}\n`);
     const lookUp = await saying('127.0.0.53');
     expect(await lookUp.addresses('a.example')).toMatchObject({ is: 'found', records: [{ ttl: 77 }] });
   });
 
-  it('is asked of those that the configuration names', () => {
+  it('reads the servers from the configuration', () => {
     const text =
       '# nameserver 1.1.1.1\nsearch lan\nnameserver 198.51.100.53\n  nameserver\t2001:db8::53 # second\noptions rotate\n';
     expect(parseNameServers(text)).toEqual(['198.51.100.53', '2001:db8::53']);

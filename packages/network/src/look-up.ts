@@ -1,4 +1,4 @@
-/** What the host's name servers say of a name. Never what its own files do: /etc/hosts is the host's. */
+/** Asks the host's name servers. The host's own files, such as /etc/hosts, are never used. */
 import { Resolver } from 'node:dns/promises';
 import { readFile, stat } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';
@@ -9,30 +9,30 @@ export interface AddressRecord {
   readonly ttl: number;
 }
 
-/** Types of records that are passed on besides addresses. */
+/** The supported types of records besides addresses. */
 export const RECORD_TYPES = ['CAA', 'CNAME', 'MX', 'NS', 'SOA', 'SRV', 'TXT'] as const;
 export type RecordType = (typeof RECORD_TYPES)[number];
 
 export type Found<T> =
   | { readonly is: 'found'; readonly records: readonly T[] }
-  /** There is no such name. */
+  /** The name does not exist. */
   | { readonly is: 'unknown' }
-  /** The name servers did not answer, or not with an answer. */
+  /** The name servers gave no usable answer. */
   | { readonly is: 'failed' };
 
 export interface LookUp {
   addresses(name: string): Promise<Found<AddressRecord>>;
-  /** In the form in which `node:dns` gives them. */
+  /** The records are in the form of `node:dns`. */
   records(name: string, type: RecordType): Promise<Found<unknown>>;
 }
 
-/** The local forwarder of systemd answers from the host's own files too; where it asks is written elsewhere. */
-const FORWARDER = '127.0.0.53';
+/** The stub resolver of systemd answers from the host's files too. Its upstream servers are in another file. */
+const SYSTEMD_STUB = '127.0.0.53';
 
-const HOST_FILES = { configuration: '/etc/resolv.conf', behindForwarder: '/run/systemd/resolve/resolv.conf' };
-/** How long the list of name servers is believed. */
-const BELIEVED_MS = 5_000;
-const PATIENCE = { timeout: 3_000, tries: 2 };
+const HOST_FILES = { configuration: '/etc/resolv.conf', behindStub: '/run/systemd/resolve/resolv.conf' };
+/** How long the list of name servers is cached. */
+const CACHE_MS = 5_000;
+const QUERY_OPTIONS = { timeout: 3_000, tries: 2 };
 
 export class HostLookUp implements LookUp {
   readonly #clock: Clock;
@@ -47,19 +47,19 @@ export class HostLookUp implements LookUp {
   }
 
   addresses(name: string): Promise<Found<AddressRecord>> {
-    return this.#ask((resolver) => resolver.resolve4(name, { ttl: true }));
+    return this.#query((resolver) => resolver.resolve4(name, { ttl: true }));
   }
 
   records(name: string, type: RecordType): Promise<Found<unknown>> {
-    return this.#ask(async (resolver) => {
+    return this.#query(async (resolver) => {
       const records: unknown = await resolver.resolve(name, type);
       return Array.isArray(records) ? records : [records];
     });
   }
 
-  async #ask<T>(question: (resolver: Resolver) => Promise<readonly T[]>): Promise<Found<T>> {
+  async #query<T>(send: (resolver: Resolver) => Promise<readonly T[]>): Promise<Found<T>> {
     try {
-      return { is: 'found', records: await question(await this.#current()) };
+      return { is: 'found', records: await send(await this.#current()) };
     } catch (thrown) {
       const { code } = thrown as NodeJS.ErrnoException;
       if (code === 'ENODATA') return { is: 'found', records: [] };
@@ -67,22 +67,25 @@ export class HostLookUp implements LookUp {
     }
   }
 
-  /** The host's name servers change when it moves between networks. */
+  /** The host's name servers may change, for example when a laptop changes its network. */
   async #current(): Promise<Resolver> {
     const checkedAt = this.#clock.monotonic();
     const known = this.#resolver;
-    if (known !== undefined && checkedAt - known.checkedAt < BELIEVED_MS) return known.resolver;
+    if (known !== undefined && checkedAt - known.checkedAt < CACHE_MS) return known.resolver;
     const changedAt = (await stat(this.#files.configuration)).mtimeMs;
-    const resolver = known?.changedAt === changedAt ? known.resolver : new Resolver(PATIENCE);
+    const resolver = known?.changedAt === changedAt ? known.resolver : new Resolver(QUERY_OPTIONS);
     if (resolver !== known?.resolver) resolver.setServers(await nameServers(this.#files));
     this.#resolver = { resolver, changedAt, checkedAt };
     return resolver;
   }
 }
 
-async function nameServers({ configuration, behindForwarder }: typeof HOST_FILES): Promise<string[]> {
+async function nameServers({
+  configuration,
+  behindStub: behindForwarder,
+}: typeof HOST_FILES): Promise<string[]> {
   const servers = parseNameServers(await readFile(configuration, 'latin1'));
-  if (!servers.includes(FORWARDER)) return servers;
+  if (!servers.includes(SYSTEMD_STUB)) return servers;
   const behind = await readFile(behindForwarder, 'latin1').catch((thrown: unknown) => {
     if (isMissing(thrown)) return '';
     throw thrown;

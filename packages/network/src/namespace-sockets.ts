@@ -1,8 +1,9 @@
 /**
- * Sockets of this process that live in another network namespace.
+ * Opens sockets in another network namespace for this process.
  *
- * A socket belongs to the namespace of the process that made it, wherever it is used later. So a short-lived
- * child makes them inside and hands them over; there is no other way into a namespace without native code.
+ * A socket belongs to the namespace of the process that created it, also after it was passed to another process. So a
+ * short-lived child process creates the sockets inside and passes them on. Without native code Node cannot enter a
+ * namespace itself.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { Socket as DatagramSocket } from 'node:dgram';
@@ -14,7 +15,7 @@ import { isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { namespacePath } from './system-program.ts';
 
-/** Where to listen; port 0 picks a free one. */
+/** Port 0 picks a free port. */
 export interface WantedSocket {
   readonly kind: 'tcp' | 'udp';
   readonly host: string;
@@ -22,26 +23,26 @@ export interface WantedSocket {
 }
 
 export interface NamespaceSockets {
-  /** In the order in which they were wanted; TCP ones listen already. */
+  /** In the order of the request. TCP sockets listen already. */
   readonly sockets: readonly (Server | DatagramSocket)[];
   /**
-   * The namespace's connection tracking table, as far as the kernel shows it as a file. It stays readable, from
-   * its start, however long it is kept open.
+   * The connection tracking table of the namespace, if the kernel offers it as a file. The open file can be read from its
+   * start again and again.
    */
   readonly conntrack: FileHandle | undefined;
 }
 
-const MAKER = fileURLToPath(new URL('./socket-maker.ts', import.meta.url));
+const SOCKET_MAKER = fileURLToPath(new URL('./socket-maker.ts', import.meta.url));
 
 export async function socketsInNamespace(
   netns: string,
   wanted: readonly WantedSocket[],
 ): Promise<NamespaceSockets> {
-  const args = [`--net=${namespacePath(netns)}`, process.execPath, MAKER, JSON.stringify(wanted)];
+  const args = [`--net=${namespacePath(netns)}`, process.execPath, SOCKET_MAKER, JSON.stringify(wanted)];
   const child = spawn('nsenter', args, { stdio: ['ignore', 'ignore', 'pipe', 'ipc'], env: {} });
   const ended = once(child, 'exit');
   try {
-    const sockets = await received(child, wanted.length);
+    const sockets = await receiveSockets(child, wanted.length);
     const conntrack = await openConntrack(child.pid as number);
     child.disconnect();
     await ended;
@@ -51,11 +52,11 @@ export async function socketsInNamespace(
   }
 }
 
-function received(child: ChildProcess, count: number): Promise<(Server | DatagramSocket)[]> {
+function receiveSockets(child: ChildProcess, count: number): Promise<(Server | DatagramSocket)[]> {
   const sockets: (Server | DatagramSocket)[] = [];
-  let said = '';
+  let stderr = '';
   child.stderr?.on('data', (chunk: Buffer) => {
-    said += chunk.toString();
+    stderr += chunk.toString();
   });
   return new Promise((resolve, reject) => {
     child.on('message', (_, handle) => {
@@ -64,8 +65,10 @@ function received(child: ChildProcess, count: number): Promise<(Server | Datagra
     });
     child.once('error', reject);
     child.once('exit', (status) => {
-      const why = said.trim().slice(-1_000);
-      reject(new TorporError('internal', `No sockets could be made in the namespace (${status}): ${why}`));
+      const why = stderr.trim().slice(-1_000);
+      reject(
+        new TorporError('internal', `The sockets could not be opened in the namespace (${status}): ${why}`),
+      );
     });
   });
 }

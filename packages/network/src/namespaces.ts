@@ -1,31 +1,31 @@
-/** Named network namespaces as `ip netns` keeps them. */
+/** The named network namespaces of `ip netns`. */
 import { readdir, statfs } from 'node:fs/promises';
-import { errnoOf } from '@torpor/host';
+import { isMissing } from '@torpor/host';
 import { namespacePath, runSystemProgram } from './system-program.ts';
 
-/** The kind of file system that namespaces are files of (NSFS_MAGIC). */
+/** The file system type of namespace files (NSFS_MAGIC). */
 const NAMESPACE_FILE_SYSTEM = 0x6e736673;
 
-/** After a reboot, or half-way through its making, a name can be an empty file and no namespace. */
+/** False for an empty file, which a reboot or an interrupted creation leaves. */
 export async function isLiveNamespace(netns: string): Promise<boolean> {
   try {
     return (await statfs(namespacePath(netns))).type === NAMESPACE_FILE_SYSTEM;
   } catch (thrown) {
-    if (errnoOf(thrown) === 'ENOENT') return false;
+    if (isMissing(thrown)) return false;
     throw thrown;
   }
 }
 
-/** Every name that begins so, namespace or not. */
+/** All names with this prefix, also of empty files. */
 export async function namespaceNames(prefix: string): Promise<string[]> {
   const names = await readdir('/run/netns').catch((thrown: unknown) => {
-    if (errnoOf(thrown) === 'ENOENT') return [];
+    if (isMissing(thrown)) return [];
     throw thrown;
   });
   return names.filter((name) => name.startsWith(prefix));
 }
 
-/** Absent is fine, also when somebody else removes one at the same time. */
+/** Ignores missing namespaces, also when another process removes one at the same time. */
 export async function removeNamespaces(names: readonly string[]): Promise<void> {
   const present = await presentOf(names);
   if (present.length === 0) return;

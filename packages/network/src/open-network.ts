@@ -1,4 +1,4 @@
-/** Puts a `SandboxNetwork` together, over what an earlier process with the same data directory has left. */
+/** Opens a `SandboxNetwork`, and takes over what an earlier process with the same data directory left in the kernel. */
 import { readFile } from 'node:fs/promises';
 import { type Clock, systemClock } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
@@ -34,10 +34,10 @@ interface NetworkLimits {
   readonly connectionsPerSandbox: number;
   readonly connectionsInAll: number;
   readonly newConnectionsPerSecond: number;
-  /** How much of a connection is waited for, and how long, to find a name in it. */
+  /** How many bytes of a connection are read, and for how long, to find a name. */
   readonly peekBytes: number;
   readonly peekMs: number;
-  /** After so long a client that may pass unnamed counts as one that lets the server speak first. */
+  /** A client that is silent for so long and needs no name is assumed to wait for the server. */
   readonly silenceMs: number;
   readonly dialMs: number;
 }
@@ -52,28 +52,28 @@ const DEFAULT_LIMITS: NetworkLimits = {
   dialMs: 30_000,
 };
 
-/** The second is for hosts that have a route to all of 10.0.0.0/8. */
+/** The second range is for hosts with a route to all of 10.0.0.0/8. */
 const DEFAULT_RANGES = ['10.213.0.0/16', '172.29.0.0/16'];
 
-export const CLAIMS = '/run/torpor/addresses';
+export const CLAIMS_DIRECTORY = '/run/torpor/addresses';
 
 export interface SandboxNetworkOptions {
   readonly owner: Owner;
   readonly onRefusal: (refusal: Refusal) => void;
-  /** Where sandboxes get their addresses; every server of the machine may be given the same. */
+  /** The addresses of sandboxes. Several servers of a machine may share the same ranges. */
   readonly ranges?: readonly string[];
-  /** Private networks that every sandbox may reach like the internet, such as one with a mirror of packages. */
+  /** Private networks that every sandbox may reach like the internet, such as one with a package mirror. */
   readonly openNetworks?: readonly string[];
   readonly limits?: Partial<NetworkLimits>;
   readonly mtu?: number;
   readonly lookUp?: LookUp;
   readonly clock?: Clock;
-  /** One directory for the whole machine. */
+  /** The directory of claims for the whole machine. */
   readonly claimsDirectory?: string;
 }
 
-/** What is in the kernel already when the parts that run in this process are put on top. */
-interface Ground {
+/** What exists in the kernel before the parts of this process are created. */
+interface KernelState {
   readonly router: Router;
   readonly slots: SlotPool;
   readonly links: readonly SandboxLink[];
@@ -84,35 +84,35 @@ export async function openSandboxNetwork(options: SandboxNetworkOptions): Promis
   if (process.getuid?.() !== 0) {
     throw new TorporError('capability_unsupported', 'Only root can make networks for sandboxes.');
   }
-  const ground = await openGround(options);
-  const sockets = await openRouterSockets(ground.router.netns);
+  const kernel = await openKernelState(options);
+  const sockets = await openRouterSockets(kernel.router.netns);
   try {
-    const readTable = tableReader(ground.router.netns, sockets.conntrack);
-    // Where the table cannot be read at all, this says so before anybody relies on it.
+    const readTable = tableReader(kernel.router.netns, sockets.conntrack);
+    // Fails early on machines where the table cannot be read.
     await readTable();
-    return await assemble(options, ground, sockets, readTable);
+    return await assemble(options, kernel, sockets, readTable);
   } catch (thrown) {
     await closeRouterSockets(sockets);
     throw thrown;
   }
 }
 
-async function openGround({
+async function openKernelState({
   owner,
   ranges,
   mtu = 1_500,
   claimsDirectory,
-}: SandboxNetworkOptions): Promise<Ground> {
+}: SandboxNetworkOptions): Promise<KernelState> {
   const sandboxRanges = networks(ranges ?? DEFAULT_RANGES);
   const bootId = (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
-  const directory = claimsDirectory ?? CLAIMS;
+  const directory = claimsDirectory ?? CLAIMS_DIRECTORY;
   const addresses = new AddressBlocks({ directory, ranges: sandboxRanges, owner, bootId, hostNetworks });
   await sweepStaleClaims(addresses);
-  const blocks = await ownBlocks(addresses, owner);
+  const blocks = await claimedBlocks(addresses, owner);
   const router = { netns: routerName(owner.tag), uplink: await uplinkOf(blocks), mtu };
   await makeRouter(router);
   for (const block of blocks) await addBlockRoute(router, block);
-  const links = await keptLinks(router);
+  const links = await namedLinks(router);
   const used = new Set(links.map(({ slot }) => slot));
   const slots = new SlotPool(addresses, blocks, used, (block) => addBlockRoute(router, block));
   return { router, slots, links, sandboxRanges };
@@ -120,7 +120,7 @@ async function openGround({
 
 async function assemble(
   options: SandboxNetworkOptions,
-  { router, slots, links, sandboxRanges }: Ground,
+  { router, slots, links, sandboxRanges }: KernelState,
   { egress, resolverStreams, resolverDatagrams, conntrack }: RouterSockets,
   readTable: ReadTable,
 ): Promise<SandboxNetwork> {
@@ -133,7 +133,7 @@ async function assemble(
   const openNetworks = networks(options.openNetworks ?? []);
   const reachable = new Reachable({ openNetworks, sandboxRanges, readRoutes, clock });
   const shared = { reachable, lookUp, refusals, clock };
-  const egressGround = {
+  const egressContext = {
     ...shared,
     destinations: new OriginalDestinations(readTable),
     peek: { bytes: limits.peekBytes, ms: limits.peekMs },
@@ -145,7 +145,7 @@ async function assemble(
     router,
     slots,
     firewall,
-    egress: new Egress(egress, find, egressGround, limits),
+    egress: new Egress(egress, find, egressContext, limits),
     resolver: new Resolver(resolverDatagrams, resolverStreams, find, shared),
     resets: new ConnectionResets({ netns: router.netns, readTable, clock }),
     refusals,
@@ -159,7 +159,7 @@ async function openFirewall(router: Router, limits: NetworkLimits): Promise<Fire
   const firewall = new Firewall({
     netns: router.netns,
     uplink: router.uplink,
-    // So many more that the egress, which says what it refuses, is the first to notice.
+    // Higher than the limit of the egress, which reports its refusals and should refuse first.
     connectionsPerSandbox: 2 * limits.connectionsPerSandbox,
     newConnectionsPerSecond: limits.newConnectionsPerSecond,
   });
@@ -168,21 +168,21 @@ async function openFirewall(router: Router, limits: NetworkLimits): Promise<Fire
   return firewall;
 }
 
-async function ownBlocks(addresses: AddressBlocks, { tag, dataDir }: Owner): Promise<Ipv4Network[]> {
+async function claimedBlocks(addresses: AddressBlocks, { tag, dataDir }: Owner): Promise<Ipv4Network[]> {
   const claims = await addresses.claims();
   const own = claims.filter((claim) => claim.tag === tag && claim.dataDir === dataDir && !claim.isStale);
   return own.length > 0 ? own.map(({ block }) => block) : [await addresses.claim()];
 }
 
-/** The one that is there, if a router is. */
+/** The slot of the present uplink if the router exists. */
 async function uplinkOf(blocks: readonly Ipv4Network[]): Promise<number> {
   const slots = blocks.map(firstSlot);
   for (const slot of slots) if (await hostHasInterface(interfaceName(slot))) return slot;
   return slots[0] as number;
 }
 
-/** Without one whose making was cut short: nobody can name what it was for. */
-async function keptLinks(router: Router): Promise<SandboxLink[]> {
+/** Removes links without an instance name, which an interrupted creation leaves. */
+async function namedLinks(router: Router): Promise<SandboxLink[]> {
   const links = await sandboxLinks(router);
   for (const { slot, instance } of links) if (instance === undefined) await removeLink(router, slot);
   return links.filter(({ instance }) => instance !== undefined);

@@ -14,7 +14,7 @@ const socketTo = (remotePort: number) =>
   }) as Socket;
 
 describe('original destinations', () => {
-  it('are found by the port that our side sees, not by the one that the sandbox chose', async () => {
+  it('are found by the port that the egress sees, not by the one that the sandbox chose', async () => {
     const destinations = new OriginalDestinations(
       async () => line('198.51.100.1', 40_000) + line('198.51.100.2', 3_882),
     );
@@ -23,7 +23,7 @@ describe('original destinations', () => {
     expect(await destinations.of(socketTo(1))).toBeUndefined();
   });
 
-  it('are read once for all that arrived before the reading began', async () => {
+  it('need one read of the table for all connections that arrived before the read', async () => {
     const table = line('198.51.100.1', 1) + line('198.51.100.2', 2) + line('198.51.100.3', 3);
     const begun: PromiseWithResolvers<string>[] = [];
     const destinations = new OriginalDestinations(() => {
@@ -33,7 +33,7 @@ describe('original destinations', () => {
     });
     const first = destinations.of(socketTo(1));
     await expect.poll(() => begun.length).toBe(1);
-    // These came too late for the first reading, which may have passed their entries already.
+    // These connections came too late for the first read, which may have passed their entries already.
     const later = [destinations.of(socketTo(2)), destinations.of(socketTo(3))];
     begun[0]?.resolve(table);
     expect(await first).toEqual({ address: '198.51.100.1', port: 443 });
@@ -46,7 +46,7 @@ describe('original destinations', () => {
     expect(begun).toHaveLength(2);
   });
 
-  it('survive a reading that failed', async () => {
+  it('are found after a read that failed', async () => {
     let readings = 0;
     const destinations = new OriginalDestinations(async () => {
       if (++readings === 1) throw new Error('busy');
@@ -56,7 +56,7 @@ describe('original destinations', () => {
     expect(await destinations.of(socketTo(1))).toEqual({ address: '198.51.100.1', port: 443 });
   });
 
-  it('are understood as the kernel and as the program "conntrack" write them', () => {
+  it('are parsed from the kernel’s file and from the output of conntrack', () => {
     const byProgram =
       'tcp      6 117 SYN_SENT src=10.213.0.6 dst=198.51.100.1 sport=1 dport=2 [UNREPLIED] src=10.213.0.5 dst=10.213.0.6 sport=3 dport=4 mark=0 use=1\n' +
       'udp      17 10 src=10.213.0.6 dst=198.51.100.1 sport=1 dport=2 src=10.213.0.5 dst=10.213.0.6 sport=3 dport=4\n';

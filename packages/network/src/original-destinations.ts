@@ -1,12 +1,11 @@
 /**
- * Where a redirected connection was meant to go, by the connection tracking table of the router.
+ * Finds the original destination of a redirected connection in the connection tracking table of the router.
  *
- * An entry says how the packets of a connection look on their way there and on their way back. The way back is
- * what our end sees, and the kernel keeps it unique: when a sandbox uses one of its ports for two destinations
- * at once, the second shows up under another port here. So the connection is looked up by that, never by the
- * port that the sandbox chose.
+ * An entry has the addresses of both directions of a connection. The reply direction is what the egress sees, and the kernel
+ * keeps it unique: when a sandbox uses one port for two destinations at once, the egress sees the second connection with
+ * another port. So connections are looked up by the reply direction, never by the port that the sandbox chose.
  *
- * One reading of the table serves every connection that arrived before it began.
+ * One read of the table serves all connections that arrived before the read began.
  */
 import { readSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
@@ -19,25 +18,25 @@ export interface Destination {
   readonly port: number;
 }
 
-/** One TCP connection in the table. */
+/** A TCP connection in the table. */
 export interface TrackedConnection {
   readonly state: string;
   readonly from: Destination;
   readonly to: Destination;
-  /** Where answers come from and go to. */
+  /** The source of reply packets. The next field is their destination. */
   readonly replyFrom: Destination;
   readonly replyTo: Destination;
 }
 
-/** Reads the whole table, as text with one connection a line. */
+/** Reads the whole table, one connection per line. */
 export type ReadTable = () => Promise<string>;
 
-/** An entry can be skipped while the kernel moves others about; one that is there is found the next time. */
-const READINGS = 3;
+/** A read can miss an entry while the kernel moves others. The next read finds it. */
+const MAX_READS = 3;
 
 export class OriginalDestinations {
   readonly #read: ReadTable;
-  /** A reading that others may still join, because it has not begun. */
+  /** A read that has not begun yet, so that more connections may use it. */
   #next: Promise<ReadonlyMap<string, Destination>> | undefined;
   #last: Promise<unknown> = Promise.resolve();
 
@@ -45,14 +44,14 @@ export class OriginalDestinations {
     this.#read = read;
   }
 
-  /** Undefined when the connection is not in the table: then nobody redirected it, or it is over. */
+  /** Undefined when the connection is not in the table: it was not redirected, or it is closed. */
   async of(socket: Socket): Promise<Destination | undefined> {
     const { localAddress = '', localPort = 0, remoteAddress = '', remotePort = 0 } = socket;
     const key = keyOf(
       { address: localAddress, port: localPort },
       { address: remoteAddress, port: remotePort },
     );
-    for (let reading = 0; reading < READINGS; reading++) {
+    for (let reads = 0; reads < MAX_READS; reads++) {
       const found = (await this.#join()).get(key);
       if (found !== undefined || socket.destroyed) return found;
     }
@@ -102,14 +101,14 @@ export function parseTable(table: string): TrackedConnection[] {
   });
 }
 
-/** The kernel gives a page at a time. */
+/** Size of one read. The kernel returns a page at a time. */
 const CHUNK = 64 * 1024;
-/** Chunks between two moments in which others get their turn. */
+/** Number of synchronous reads before the event loop continues. */
 const SLICE = 16;
 
 /**
- * The table as a file where the kernel shows it as one, and by the program `conntrack` elsewhere. The file is
- * read in place: it never waits for anybody, and handing each page to another thread takes ten times as long.
+ * Reads the table from its file, or with the program `conntrack` where the kernel offers no file. The file is read
+ * synchronously: the kernel answers from memory, and handing each page to Node's thread pool takes ten times as long.
  */
 export function tableReader(netns: string, file: FileHandle | undefined): ReadTable {
   if (file === undefined) return () => runInNamespace(netns, 'conntrack', ['-L', '-p', 'tcp']);

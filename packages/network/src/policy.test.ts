@@ -6,32 +6,37 @@ import {
   decideByAddress,
   decideByName,
   decideLookup,
+  type ObservedName,
   policyOf,
-  type Shown,
 } from './policy.ts';
 
 const at = (address: string, port = 443): Connection => ({ address: parseIpv4(address) ?? 0, port });
-const named = (name: string): Shown => ({ is: 'name', name });
+const named = (name: string): ObservedName => ({ is: 'name', name });
 const byAddress = (network: Network, connection: Connection) =>
   decideByAddress(policyOf(network), connection).is;
-const byName = (network: Network, connection: Connection, shown: Shown, resolvedFrom: string[] = []) => {
+const byName = (
+  network: Network,
+  connection: Connection,
+  shown: ObservedName,
+  resolvedFrom: string[] = [],
+) => {
   const decision = decideByName(policyOf(network), connection, shown, resolvedFrom);
   return decision.is === 'pass' ? decision.by : decision.why;
 };
 
 describe('the policy of a sandbox', () => {
-  it('lets everything pass by default and nothing with "none"', () => {
+  it('allows everything by default and nothing with "none"', () => {
     expect(byAddress({}, at('198.51.100.7'))).toBe('pass');
     expect(byAddress({ mode: 'none' }, at('198.51.100.7'))).toBe('refuse');
   });
 
-  it('takes a list of what is allowed, without a mode, for all that is allowed', () => {
+  it('treats an allow list without a mode as "none"', () => {
     expect(byAddress({ allow: ['198.51.100.7'] }, at('198.51.100.7'))).toBe('pass');
     expect(byAddress({ allow: ['198.51.100.7'] }, at('198.51.100.8'))).toBe('refuse');
     expect(byAddress({ mode: 'internet', allow: ['198.51.100.7'] }, at('198.51.100.8'))).toBe('pass');
   });
 
-  it('lets deny win over allow', () => {
+  it('gives deny precedence over allow', () => {
     const network: Network = {
       mode: 'none',
       allow: ['198.51.100.0/24', 'good.example'],
@@ -48,7 +53,7 @@ describe('the policy of a sandbox', () => {
     ).toBe('denied');
   });
 
-  it('keeps a rule with a port to that port', () => {
+  it('applies a rule with a port only to that port', () => {
     const network: Network = { mode: 'none', allow: ['198.51.100.7:80', 'good.example:443'], deny: [] };
     expect(byAddress(network, at('198.51.100.7', 80))).toBe('pass');
     expect(byAddress(network, at('198.51.100.7', 22))).toBe('refuse');
@@ -58,19 +63,19 @@ describe('the policy of a sandbox', () => {
     expect(byAddress({ deny: ['198.51.100.7:25'] }, at('198.51.100.7', 25))).toBe('refuse');
   });
 
-  it('asks for the name only when a rule about names could decide', () => {
-    expect(byAddress({ deny: ['bad.example'] }, at('198.51.100.7'))).toBe('ask');
+  it('needs the name only when a rule about names could decide', () => {
+    expect(byAddress({ deny: ['bad.example'] }, at('198.51.100.7'))).toBe('needs_name');
     expect(byAddress({ deny: ['bad.example:25'] }, at('198.51.100.7', 443))).toBe('pass');
-    expect(byAddress({ mode: 'none', allow: ['good.example'] }, at('198.51.100.7'))).toBe('ask');
+    expect(byAddress({ mode: 'none', allow: ['good.example'] }, at('198.51.100.7'))).toBe('needs_name');
     expect(byAddress({ mode: 'none', allow: ['good.example', '198.51.100.7'] }, at('198.51.100.7'))).toBe(
       'pass',
     );
     expect(
       byAddress({ mode: 'none', allow: ['198.51.100.7'], deny: ['bad.example'] }, at('198.51.100.7')),
-    ).toBe('ask');
+    ).toBe('needs_name');
   });
 
-  it('dials its own resolution for an allowed name, and the address for what is allowed by address', () => {
+  it('dials our own resolution for an allowed name, and the original address for an allowed address', () => {
     const network: Network = { mode: 'none', allow: ['good.example', '198.51.100.7'], deny: ['bad.example'] };
     expect(byName(network, at('198.51.100.9'), named('good.example'))).toBe('name');
     expect(byName(network, at('198.51.100.7'), named('other.example'))).toBe('address');
@@ -78,7 +83,7 @@ describe('the policy of a sandbox', () => {
     expect(byName(network, at('198.51.100.9'), named('other.example'))).toBe('not_allowed');
   });
 
-  it('takes "*." for every name below, at any depth, and not for the name itself', () => {
+  it('matches "*." with every name below at any depth, and not with the name itself', () => {
     const network: Network = { mode: 'none', allow: ['*.good.example'] };
     expect(byName(network, at('198.51.100.9'), named('a.good.example'))).toBe('name');
     expect(byName(network, at('198.51.100.9'), named('a.b.good.example'))).toBe('name');
@@ -86,7 +91,7 @@ describe('the policy of a sandbox', () => {
     expect(byName(network, at('198.51.100.9'), named('notgood.example'))).toBe('not_allowed');
   });
 
-  it('lets what is neither TLS nor HTTP to addresses that were resolved from allowed names', () => {
+  it('allows other protocols than TLS and HTTP to addresses that were resolved from allowed names', () => {
     const network: Network = { mode: 'none', allow: ['db.example:5432'], deny: [] };
     const connection = at('198.51.100.9', 5432);
     expect(byName(network, connection, { is: 'other' }, ['db.example'])).toBe('address');
@@ -96,7 +101,7 @@ describe('the policy of a sandbox', () => {
     expect(byName(network, connection, named('other.example'), ['db.example'])).toBe('not_allowed');
   });
 
-  it('refuses a connection without a name to an address that only denied names had', () => {
+  it('refuses a connection without a name to an address that was resolved only from denied names', () => {
     const network: Network = { deny: ['bad.example'] };
     expect(byName(network, at('198.51.100.9', 22), { is: 'other' }, ['bad.example'])).toBe('denied');
     expect(byName(network, at('198.51.100.9', 22), { is: 'other' }, ['bad.example', 'good.example'])).toBe(
@@ -105,7 +110,7 @@ describe('the policy of a sandbox', () => {
     expect(byName(network, at('198.51.100.9', 22), { is: 'nameless' })).toBe('address');
   });
 
-  it('looks up what could be reached by name', () => {
+  it('allows lookups of names that could be reached', () => {
     const lookup = (network: Network, name: string) => decideLookup(policyOf(network), name).is;
     expect(lookup({}, 'any.example')).toBe('pass');
     expect(lookup({ deny: ['bad.example'] }, 'bad.example')).toBe('refuse');
@@ -115,7 +120,7 @@ describe('the policy of a sandbox', () => {
     expect(lookup({ mode: 'none', allow: ['0.0.0.0/0'] }, 'any.example')).toBe('refuse');
   });
 
-  it('compares names without regard to case, final dots and the way foreign letters are written', () => {
+  it('compares names regardless of case, final dots and international spelling', () => {
     const network: Network = { mode: 'none', allow: ['BÜCHER.example.'] };
     expect(byName(network, at('198.51.100.9'), named('xn--bcher-kva.example'))).toBe('name');
   });
@@ -126,7 +131,7 @@ describe('the policy of a sandbox', () => {
     ).toBe('refuse');
   });
 
-  it('names the rules that are none', () => {
+  it('names the texts that are not rules', () => {
     const wrong = [
       'https://example.com',
       '*',

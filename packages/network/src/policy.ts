@@ -1,8 +1,8 @@
 /**
- * What a sandbox may reach, decided from what is known. No I/O here.
+ * Decides what a sandbox may reach. Pure functions without I/O.
  *
- * First of all, and whatever the lists say: the host, other sandboxes, and private, link-local and reserved
- * addresses are out of reach (`reachable.ts`). Then, the first line that fits:
+ * Whatever the lists say, the host, other sandboxes, and private, link-local and reserved addresses are unreachable
+ * (`reachable.ts`). For all other addresses the first matching line decides:
  *
  * | | the connection | `internet` | `none` |
  * |---|---|---|---|
@@ -10,19 +10,19 @@
  * | 2 | a deny rule matches its name and port | refused | refused |
  * | 3 | an allow rule matches its address and port | passes | passes |
  * | 4 | an allow rule matches its name and port | passes | passes, to *our* resolution of the name |
- * | 5 | it shows no name, is neither TLS nor HTTP, and goes to an address that our resolver gave this sandbox for a name which line 4 lets pass | passes | passes |
+ * | 5 | it shows no name, is neither TLS nor HTTP, and goes to an address that our resolver returned to this sandbox for a name that line 4 allows | passes | passes |
  * | 6 | anything else | passes | refused |
  *
- * - Without `mode`, a list of what is allowed means `none`, and no such list means `internet`. With `internet`
- *   the allow list adds nothing.
- * - The name is what the connection itself shows: the server name of TLS, the Host of HTTP. It is read only
- *   when a rule about names could decide. What looks like TLS or HTTP and shows two names, or is not finished in
- *   time, is refused then. A connection that shows none is refused by line 2 when its address was given to the
- *   sandbox by our resolver for names that are all denied by now.
- * - Denying a name stops programs that use it, not one that knows an address and hides the name. What must not
- *   be reached by any means needs `none` and a list of what is allowed.
- * - Names are looked up under the same rules: a deny rule without a port refuses the lookup, and with `none`
- *   only names that an allow rule matches, on any port, are looked up.
+ * - Without `mode`, an allow list means `none`, and no allow list means `internet`. With `internet` the allow list has no
+ *   effect.
+ * - The name is what the connection itself shows: the server name of TLS or the Host of HTTP. It is read only when a rule
+ *   about names could decide. A connection that looks like TLS or HTTP and shows two names, or does not finish in time, is
+ *   then refused. A connection without a name is refused by line 2 when our resolver returned its address to the sandbox
+ *   only for names that are denied now.
+ * - Denying a name stops programs that use the name. It does not stop a program that knows the address and hides the
+ *   name. To block a destination reliably, use `none` with an allow list.
+ * - Lookups follow the same rules: a deny rule without a port refuses the lookup. With `none` a name is looked up only if an
+ *   allow rule matches it on any port.
  */
 import { type Network, TorporError } from '@torpor/protocol';
 import { coversPort, isAboutNames, matchesAddress, matchesName, parseRule, type Rule } from './rule.ts';
@@ -33,12 +33,12 @@ export interface Policy {
   readonly deny: readonly Rule[];
 }
 
-/** What a connection shows of its name. */
-export type Shown =
+/** The name that was observed in a connection. */
+export type ObservedName =
   | { readonly is: 'name'; readonly name: string }
-  /** TLS or HTTP, but no name in it. */
+  /** TLS or HTTP without a name. */
   | { readonly is: 'nameless' }
-  /** Something else, or nothing so far. */
+  /** Another protocol, or no bytes so far. */
   | { readonly is: 'other' };
 
 export interface Connection {
@@ -47,7 +47,7 @@ export interface Connection {
 }
 
 export type Decision =
-  /** To the address it was meant for, or to our own resolution of the name. */
+  /** `address`: to its original destination. `name`: to our own resolution of the name. */
   | { readonly is: 'pass'; readonly by: 'address' | 'name' }
   | {
       readonly is: 'refuse';
@@ -60,8 +60,8 @@ export const NOTHING_ALLOWED: Policy = { mode: 'none', allow: [], deny: [] };
 export function policyOf({ mode, allow = [], deny = [] }: Network): Policy {
   const wrong = [...allow, ...deny].filter((text) => parseRule(text) === undefined);
   if (wrong.length > 0) {
-    throw new TorporError('invalid_request', `Not a rule for the network: ${wrong.slice(0, 5).join(', ')}.`, {
-      hint: 'Write a name, "*." and a name, an address or a network, each with ":port" if you like.',
+    throw new TorporError('invalid_request', `Not a network rule: ${wrong.slice(0, 5).join(', ')}.`, {
+      hint: 'Write a name, "*." and a name, an address or a network, each with an optional ":port".',
       details: { rules: wrong },
     });
   }
@@ -76,42 +76,39 @@ export function policyOf({ mode, allow = [], deny = [] }: Network): Policy {
 const PASS: Decision = { is: 'pass', by: 'address' };
 const NOT_ALLOWED: Decision = { is: 'refuse', why: 'not_allowed', rule: null };
 
-/** By address alone; `ask` when it depends on the name. */
+/** Decides by address alone. `needs_name` when the decision depends on the name. */
 export function decideByAddress(
   policy: Policy,
   { address, port }: Connection,
-): Decision | { readonly is: 'ask' } {
+): Decision | { readonly is: 'needs_name' } {
   const denied = policy.deny.find((rule) => coversPort(rule, port) && matchesAddress(rule, address));
   if (denied !== undefined) return refusedBy(denied);
-  if (someNames(policy.deny, port)) return { is: 'ask' };
+  if (hasNameRule(policy.deny, port)) return { is: 'needs_name' };
   if (policy.mode === 'internet' || allowsAddress(policy, { address, port })) return PASS;
-  return someNames(policy.allow, port) ? { is: 'ask' } : NOT_ALLOWED;
+  return hasNameRule(policy.allow, port) ? { is: 'needs_name' } : NOT_ALLOWED;
 }
 
-/**
- * With what the connection shows. `resolvedFrom` are the names for which our resolver gave this sandbox the
- * address.
- */
+/** Decides with the observed name. `resolvedFrom` are the names for which our resolver returned the address to this sandbox. */
 export function decideByName(
   policy: Policy,
   connection: Connection,
-  shown: Shown,
+  observed: ObservedName,
   resolvedFrom: readonly string[],
 ): Decision {
   const { port } = connection;
   const byAddress = decideByAddress(policy, connection);
-  if (byAddress.is !== 'ask') return byAddress;
-  if (shown.is === 'name') {
-    const denied = policy.deny.find((rule) => coversPort(rule, port) && matchesName(rule, shown.name));
+  if (byAddress.is !== 'needs_name') return byAddress;
+  if (observed.is === 'name') {
+    const denied = policy.deny.find((rule) => coversPort(rule, port) && matchesName(rule, observed.name));
     if (denied !== undefined) return refusedBy(denied);
   }
   const isDenied = resolvedFrom.length > 0 && resolvedFrom.every((name) => deniesName(policy, name, port));
-  if (shown.is !== 'name' && isDenied) return { is: 'refuse', why: 'denied', rule: null };
+  if (observed.is !== 'name' && isDenied) return { is: 'refuse', why: 'denied', rule: null };
   if (policy.mode === 'internet' || allowsAddress(policy, connection)) return PASS;
-  if (shown.is === 'name') {
-    return allowsName(policy, shown.name, port) ? { is: 'pass', by: 'name' } : NOT_ALLOWED;
+  if (observed.is === 'name') {
+    return allowsName(policy, observed.name, port) ? { is: 'pass', by: 'name' } : NOT_ALLOWED;
   }
-  if (shown.is === 'nameless') return { is: 'refuse', why: 'no_name', rule: null };
+  if (observed.is === 'nameless') return { is: 'refuse', why: 'no_name', rule: null };
   const isKnown = resolvedFrom.some(
     (name) => allowsName(policy, name, port) && !deniesName(policy, name, port),
   );
@@ -130,7 +127,7 @@ function refusedBy(rule: Rule): Decision {
   return { is: 'refuse', why: 'denied', rule: rule.text };
 }
 
-function someNames(rules: readonly Rule[], port: number): boolean {
+function hasNameRule(rules: readonly Rule[], port: number): boolean {
   return rules.some((rule) => isAboutNames(rule) && coversPort(rule, port));
 }
 

@@ -25,44 +25,45 @@ function reachable(openNetworks: string[] = [], routes = () => ROUTES) {
     readRoutes: routes,
     clock,
   });
-  return { clock, whyNot: (address: string) => one.whyNot(parseIpv4(address) ?? 0) };
+  return { clock, reasonUnreachable: (address: string) => one.reasonUnreachable(parseIpv4(address) ?? 0) };
 }
 
-describe('what sandboxes can reach', () => {
-  it('is the public internet', () => {
-    const { whyNot } = reachable();
+describe('the addresses that sandboxes can reach', () => {
+  it('include the public internet', () => {
+    const { reasonUnreachable } = reachable();
     for (const address of ['1.1.1.1', '203.0.114.8', '223.255.255.255', '100.128.0.1', '172.32.0.1']) {
-      expect(whyNot(address), address).toBeUndefined();
+      expect(reasonUnreachable(address), address).toBeUndefined();
     }
   });
 
-  it('is not private, link-local, shared, benchmark, documentation, multicast or reserved', () => {
-    const { whyNot } = reachable();
+  it('exclude private, link-local, shared, benchmark, documentation, multicast and reserved ones', () => {
+    const { reasonUnreachable } = reachable();
     const addresses =
       '0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 127.0.0.1 127.9.9.9 169.254.169.254 172.16.0.1 172.31.255.255 192.0.0.1 192.0.2.1 ' +
       '192.168.1.1 198.18.0.1 198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255';
-    for (const address of addresses.split(' ')) expect(whyNot(address), address).toBe('private_address');
+    for (const address of addresses.split(' '))
+      expect(reasonUnreachable(address), address).toBe('private_address');
   });
 
-  it('is not the host, by any address that it has at this moment', () => {
+  it('exclude all present addresses of the host', () => {
     let routes = ROUTES;
-    const { whyNot, clock } = reachable([], () => routes);
-    expect(whyNot('203.0.114.9')).toBe('host_address');
-    expect(whyNot('9.9.8.77')).toBe('host_address');
-    expect(whyNot('1.2.3.4')).toBeUndefined();
+    const { reasonUnreachable, clock } = reachable([], () => routes);
+    expect(reasonUnreachable('203.0.114.9')).toBe('host_address');
+    expect(reasonUnreachable('9.9.8.77')).toBe('host_address');
+    expect(reasonUnreachable('1.2.3.4')).toBeUndefined();
     routes = '     |-- 1.2.3.4\n        /32 host LOCAL\n';
     clock.advance(1_000);
-    expect(whyNot('1.2.3.4')).toBe('host_address');
-    expect(whyNot('203.0.114.9')).toBeUndefined();
+    expect(reasonUnreachable('1.2.3.4')).toBe('host_address');
+    expect(reasonUnreachable('203.0.114.9')).toBeUndefined();
   });
 
-  it('is what the operator opened, but never the host, a sandbox, loopback or the address of credentials', () => {
-    const { whyNot } = reachable(['0.0.0.0/0']);
-    expect(whyNot('10.0.0.1')).toBeUndefined();
-    expect(whyNot('10.213.4.6')).toBe('sandbox_address');
-    expect(whyNot('203.0.114.9')).toBe('host_address');
+  it('include networks that the operator opened, but never the host, sandboxes, loopback or metadata services', () => {
+    const { reasonUnreachable } = reachable(['0.0.0.0/0']);
+    expect(reasonUnreachable('10.0.0.1')).toBeUndefined();
+    expect(reasonUnreachable('10.213.4.6')).toBe('sandbox_address');
+    expect(reasonUnreachable('203.0.114.9')).toBe('host_address');
     for (const address of ['127.0.0.1', '169.254.169.254', '224.0.0.1', '0.0.0.0']) {
-      expect(whyNot(address), address).toBe('private_address');
+      expect(reasonUnreachable(address), address).toBe('private_address');
     }
   });
 });

@@ -24,33 +24,33 @@ function told(options: { kindsPerWindow?: number } = {}) {
 }
 
 describe('refusals', () => {
-  it('are told at once when they are the first of their kind, and counted after that', async () => {
+  it('are reported at once when they are the first of their kind, and counted afterwards', async () => {
     const { clock, refusals, seen } = told();
-    for (let times = 0; times < 1_000; times++) refusals.note('a', attempt('10.0.0.1:80'));
-    refusals.note('b', attempt('10.0.0.1:80'));
+    for (let times = 0; times < 1_000; times++) refusals.record('a', attempt('10.0.0.1:80'));
+    refusals.record('b', attempt('10.0.0.1:80'));
     expect(seen()).toEqual(['a 10.0.0.1:80 1', 'b 10.0.0.1:80 1']);
     clock.advance(1_000);
     await expect.poll(seen).toEqual(['a 10.0.0.1:80 1', 'b 10.0.0.1:80 1', 'a 10.0.0.1:80 999']);
-    refusals.note('a', attempt('10.0.0.1:80'));
+    refusals.record('a', attempt('10.0.0.1:80'));
     expect(seen().at(-1)).toBe('a 10.0.0.1:80 1');
     refusals.close();
   });
 
-  it('say why in a sentence', () => {
+  it('give the reason as a sentence', () => {
     const messages: string[] = [];
     const refusals = new Refusals({
       onRefusal: ({ message }) => messages.push(message),
       clock: new ManualClock(),
     });
-    refusals.note('a', attempt('10.0.0.1:80'));
-    refusals.note('a', {
+    refusals.record('a', attempt('10.0.0.1:80'));
+    refusals.record('a', {
       via: 'tcp',
       destination: '198.51.100.1:443',
       name: 'bad.example',
       reason: 'denied',
       rule: '*.example',
     });
-    refusals.note('a', {
+    refusals.record('a', {
       via: 'dns',
       destination: 'x.example',
       name: null,
@@ -65,9 +65,9 @@ describe('refusals', () => {
     ]);
   });
 
-  it('are bounded in number, however many destinations are tried', async () => {
+  it('are bounded in number, regardless of the number of destinations', async () => {
     const { clock, refusals, seen } = told({ kindsPerWindow: 3 });
-    for (let port = 1; port <= 5_000; port++) refusals.note('a', attempt(`10.0.0.1:${port}`));
+    for (let port = 1; port <= 5_000; port++) refusals.record('a', attempt(`10.0.0.1:${port}`));
     expect(seen()).toHaveLength(3);
     clock.advance(1_000);
     await expect.poll(seen).toHaveLength(4);
@@ -75,10 +75,10 @@ describe('refusals', () => {
     refusals.close();
   });
 
-  it('tell what was only counted when they are closed', () => {
+  it('report the counted ones on close', () => {
     const { refusals, seen } = told();
-    refusals.note('a', attempt('10.0.0.1:80'));
-    refusals.note('a', attempt('10.0.0.1:80'));
+    refusals.record('a', attempt('10.0.0.1:80'));
+    refusals.record('a', attempt('10.0.0.1:80'));
     refusals.close();
     expect(seen()).toEqual(['a 10.0.0.1:80 1', 'a 10.0.0.1:80 1']);
   });

@@ -1,6 +1,6 @@
 /**
- * What was refused to sandboxes, told to the server in a bounded number of records: the first of a kind at once,
- * those like it counted until a while has passed, and past a number of kinds all others as one.
+ * Reports refused connections in a bounded number of records. The first of a kind is reported at once. Further ones are
+ * counted and reported at the end of a time window. Beyond a number of kinds all others are counted together.
  */
 import type { Clock } from '@torpor/engine';
 
@@ -23,19 +23,19 @@ export interface RefusedAttempt {
   readonly via: 'tcp' | 'udp' | 'dns';
   /** An address with its port, or the name that was looked up. */
   readonly destination: string;
-  /** The name that a connection showed. */
+  /** The name that was observed in the connection. */
   readonly name: string | null;
   readonly reason: RefusalReason;
-  /** The rule that refused, as it was written. */
+  /** The text of the rule that refused. */
   readonly rule: string | null;
 }
 
 export interface Refusal extends RefusedAttempt {
   readonly instance: string;
   readonly at: number;
-  /** The reason in a sentence for the user of the sandbox. */
+  /** The reason as a sentence for the user of the sandbox. */
   readonly message: string;
-  /** How many attempts this record stands for. */
+  /** The number of attempts in this record. */
   readonly count: number;
 }
 
@@ -47,8 +47,8 @@ export interface RefusalsOptions {
 }
 
 interface Window {
-  /** Those after the first of their kind, by kind. */
-  readonly more: Map<string, { readonly attempt: RefusedAttempt; count: number }>;
+  /** Counts the attempts after the first of each kind. */
+  readonly repeated: Map<string, { readonly attempt: RefusedAttempt; count: number }>;
 }
 
 const WINDOW_MS = 10_000;
@@ -63,16 +63,16 @@ export class Refusals {
     this.#options = { windowMs: WINDOW_MS, kindsPerWindow: KINDS_PER_WINDOW, ...options };
   }
 
-  note(instance: string, attempt: RefusedAttempt): void {
+  record(instance: string, attempt: RefusedAttempt): void {
     if (this.#closing.signal.aborted) return;
-    const { more } = this.#windowOf(instance);
+    const { repeated: more } = this.#windowOf(instance);
     const kind = `${attempt.via} ${attempt.reason} ${attempt.destination} ${attempt.name}`;
     const known = more.get(kind);
     if (known !== undefined) {
       known.count++;
     } else if (more.size < this.#options.kindsPerWindow) {
       more.set(kind, { attempt, count: 0 });
-      this.#tell(instance, attempt, 1);
+      this.#report(instance, attempt, 1);
     } else {
       const other = `${attempt.via} ${attempt.reason}`;
       const entry = more.get(other) ?? {
@@ -84,7 +84,7 @@ export class Refusals {
     }
   }
 
-  /** Tells what was only counted so far. */
+  /** Reports the attempts that were only counted so far. */
   close(): void {
     this.#closing.abort();
     for (const instance of [...this.#windows.keys()]) this.#end(instance);
@@ -93,7 +93,7 @@ export class Refusals {
   #windowOf(instance: string): Window {
     const open = this.#windows.get(instance);
     if (open !== undefined) return open;
-    const window: Window = { more: new Map() };
+    const window: Window = { repeated: new Map() };
     this.#windows.set(instance, window);
     this.#options.clock.sleep(this.#options.windowMs, this.#closing.signal).then(
       () => this.#end(instance),
@@ -105,12 +105,12 @@ export class Refusals {
   #end(instance: string): void {
     const window = this.#windows.get(instance);
     this.#windows.delete(instance);
-    for (const { attempt, count } of window?.more.values() ?? []) {
-      if (count > 0) this.#tell(instance, attempt, count);
+    for (const { attempt, count } of window?.repeated.values() ?? []) {
+      if (count > 0) this.#report(instance, attempt, count);
     }
   }
 
-  #tell(instance: string, attempt: RefusedAttempt, count: number): void {
+  #report(instance: string, attempt: RefusedAttempt, count: number): void {
     const at = this.#options.clock.now();
     this.#options.onRefusal({ ...attempt, instance, at, message: messageOf(attempt), count });
   }

@@ -1,15 +1,15 @@
 /**
- * Which names our resolver answered with which addresses, for one sandbox. A protocol that shows no name is let
- * to an address that was given out for an allowed one.
+ * The addresses that our resolver returned to one sandbox, with the names that it asked for. A connection without a name may
+ * go to an address that was returned for an allowed name.
  */
 
-/** Long enough for programs that keep an answer; a name may belong to somebody else one day. */
+/** Long enough for programs that cache an answer. Limited, because an address may get another owner. */
 const KEPT_MS = 3_600_000;
-const ADDRESSES_AT_MOST = 1_024;
-const NAMES_AT_MOST = 16;
+const MAX_ADDRESSES = 1_024;
+const MAX_NAMES = 16;
 
 export class ResolvedNames {
-  /** The longest unused first. */
+  /** Least recently used first. */
   readonly #byAddress = new Map<number, Map<string, number>>();
 
   remember(name: string, addresses: readonly number[], now: number): void {
@@ -17,11 +17,11 @@ export class ResolvedNames {
       const names = this.#byAddress.get(address) ?? new Map<string, number>();
       names.delete(name);
       names.set(name, now + KEPT_MS);
-      dropOldest(names, NAMES_AT_MOST);
+      dropOldest(names, MAX_NAMES);
       this.#byAddress.delete(address);
       this.#byAddress.set(address, names);
     }
-    dropOldest(this.#byAddress, ADDRESSES_AT_MOST);
+    dropOldest(this.#byAddress, MAX_ADDRESSES);
   }
 
   namesOf(address: number, now: number): string[] {

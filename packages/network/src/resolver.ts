@@ -1,9 +1,9 @@
 /**
- * The name server of the sandboxes. It answers from the host's name servers and never from the host's files, and
- * it gives out no address that a sandbox could not reach: a name that points at a private one is refused.
+ * The name server of the sandboxes. It asks the host's name servers and never uses the host's files. It returns no address
+ * that a sandbox could not reach: a name with a private address is refused.
  *
- * Sandboxes have no IPv6, so that there are no such addresses; nor are there records that carry addresses or keys
- * for hiding a name (HTTPS, SVCB), nor names for addresses (PTR), which would be those of the host's network.
+ * Sandboxes have no IPv6, so there are no AAAA records. There are no HTTPS and SVCB records, which carry addresses and keys
+ * for encrypting the server name, and no PTR records, which would reveal names of the host's network.
  */
 import type { Socket as DatagramSocket } from 'node:dgram';
 import { createServer, type Server, type Socket } from 'node:net';
@@ -20,24 +20,24 @@ import { decideLookup } from './policy.ts';
 import type { Reachable } from './reachable.ts';
 import type { RefusalReason, Refusals } from './refusals.ts';
 
-export interface ResolverGround {
+export interface ResolverContext {
   readonly reachable: Reachable;
   readonly lookUp: LookUp;
   readonly refusals: Refusals;
   readonly clock: Clock;
 }
 
-/** No question is as long. */
+/** Longer than any valid query. */
 const LONGEST_QUERY = 4_096;
-/** Of one sandbox, being looked up at the same moment. */
-const LOOKUPS_AT_MOST = 128;
-const STREAMS_AT_MOST = 16;
+/** Concurrent lookups of one sandbox. */
+const MAX_LOOKUPS = 128;
+const MAX_STREAMS = 16;
 const STREAM_IDLE_MS = 10_000;
-const ADDRESSES_AT_MOST = 16;
+const MAX_ADDRESSES = 16;
 const LONGEST_TTL = 300;
 
-/** Answered with nothing, although the name may exist. */
-const NEVER_ANY: readonly string[] = ['AAAA', 'HTTPS', 'SVCB', 'UNKNOWN_64', 'UNKNOWN_65'];
+/** Types that get an empty answer, although the name may exist. */
+const EMPTY_TYPES: readonly string[] = ['AAAA', 'HTTPS', 'SVCB', 'UNKNOWN_64', 'UNKNOWN_65'];
 
 const NOTHING: Response = { rcode: 'NOERROR', answers: [] };
 const UNKNOWN: Response = { rcode: 'NXDOMAIN', answers: [] };
@@ -45,21 +45,21 @@ const FAILED: Response = { rcode: 'SERVFAIL', answers: [] };
 const REFUSED: Response = { rcode: 'REFUSED', answers: [] };
 
 export class Resolver {
-  readonly #ground: ResolverGround;
+  readonly #ctx: ResolverContext;
   readonly #find: (address: string) => AttachedInstance | undefined;
   readonly #datagrams: DatagramSocket;
   readonly #server: Server;
   readonly #lookups = new Map<AttachedInstance, number>();
   readonly #streams = new Map<AttachedInstance, Set<Socket>>();
 
-  /** Both are in the router already. */
+  /** Both sockets are in the router already. */
   constructor(
     datagrams: DatagramSocket,
     listening: Server,
     find: (address: string) => AttachedInstance | undefined,
-    ground: ResolverGround,
+    ctx: ResolverContext,
   ) {
-    this.#ground = ground;
+    this.#ctx = ctx;
     this.#find = find;
     this.#datagrams = datagrams;
     datagrams.on('error', () => {});
@@ -82,7 +82,7 @@ export class Resolver {
     const instance = this.#find(address);
     if (instance === undefined || instance.isHeld || bytes.length > LONGEST_QUERY) return;
     const answer = await this.#answer(instance, bytes, 'datagram');
-    // A closed resolver answers nobody.
+    // Sending fails when the resolver was closed meanwhile.
     if (answer !== undefined) this.#datagrams.send(answer, port, address, () => {});
   }
 
@@ -90,7 +90,7 @@ export class Resolver {
     socket.on('error', () => {});
     const instance = this.#find(socket.remoteAddress ?? '');
     const open = instance === undefined ? 0 : (this.#streams.get(instance)?.size ?? 0);
-    if (instance === undefined || instance.isHeld || open >= STREAMS_AT_MOST) reset(socket);
+    if (instance === undefined || instance.isHeld || open >= MAX_STREAMS) reset(socket);
     else this.#serve(instance, socket);
   }
 
@@ -101,11 +101,11 @@ export class Resolver {
       if (streams.size === 0) this.#streams.delete(instance);
     });
     socket.setTimeout(STREAM_IDLE_MS, () => reset(socket));
-    this.#converse(instance, socket).catch(() => reset(socket));
+    this.#serveStream(instance, socket).catch(() => reset(socket));
   }
 
-  /** Each message stands after its length. One is answered before the next is looked at. */
-  async #converse(instance: AttachedInstance, socket: Socket): Promise<void> {
+  /** A message follows its length. Each is answered before the next is read. */
+  async #serveStream(instance: AttachedInstance, socket: Socket): Promise<void> {
     let rest = Buffer.alloc(0);
     for await (const chunk of socket as AsyncIterable<Buffer>) {
       rest = Buffer.concat([rest, chunk]);
@@ -142,9 +142,9 @@ export class Resolver {
   }
 
   async #bounded(instance: AttachedInstance, { question }: Query): Promise<Response> {
-    const under = this.#lookups.get(instance) ?? 0;
-    if (under >= LOOKUPS_AT_MOST) return FAILED;
-    this.#lookups.set(instance, under + 1);
+    const running = this.#lookups.get(instance) ?? 0;
+    if (running >= MAX_LOOKUPS) return FAILED;
+    this.#lookups.set(instance, running + 1);
     try {
       return await this.#respond(instance, question);
     } finally {
@@ -159,28 +159,29 @@ export class Resolver {
     const name = normalName(question.name);
     if (question.class !== 'IN') return { rcode: 'NOTIMP', answers: [] };
     if (name !== undefined && isLocalhost(name)) return type === 'A' ? loopback(question.name) : NOTHING;
-    // A name of one word is one of the host's own network.
+    // A name without a dot belongs to the host's own network.
     if (name === undefined || !name.includes('.') || type === 'PTR') return UNKNOWN;
     const decision = decideLookup(instance.policy, name);
     if (decision.is === 'refuse') return this.#refuse(instance, name, decision.why, decision.rule);
-    if (NEVER_ANY.includes(type)) return NOTHING;
+    if (EMPTY_TYPES.includes(type)) return NOTHING;
     if (type === 'A') return this.#addresses(instance, question.name, name);
     if (!isRecordType(type)) return { rcode: 'NOTIMP', answers: [] };
-    const found = await this.#ground.lookUp.records(name, type);
+    const found = await this.#ctx.lookUp.records(name, type);
     return responseTo(found, (record) => toAnswer(question.name, type, record));
   }
 
   async #addresses(instance: AttachedInstance, asked: string, name: string): Promise<Response> {
-    const { lookUp, reachable, clock } = this.#ground;
+    const { lookUp, reachable, clock } = this.#ctx;
     const found = await lookUp.addresses(name);
     if (found.is !== 'found') return responseTo(found, () => []);
-    const whyNot = ({ address }: AddressRecord) => reachable.whyNot(parseIpv4(address) ?? 0);
-    const fine = found.records.filter((record) => whyNot(record) === undefined);
+    const reasonUnreachable = ({ address }: AddressRecord) =>
+      reachable.reasonUnreachable(parseIpv4(address) ?? 0);
+    const usable = found.records.filter((record) => reasonUnreachable(record) === undefined);
     const [first] = found.records;
-    if (first !== undefined && fine.length === 0) {
-      return this.#refuse(instance, name, whyNot(first) ?? 'private_address');
+    if (first !== undefined && usable.length === 0) {
+      return this.#refuse(instance, name, reasonUnreachable(first) ?? 'private_address');
     }
-    const given = fine.slice(0, ADDRESSES_AT_MOST);
+    const given = usable.slice(0, MAX_ADDRESSES);
     const numbers = given.map(({ address }) => parseIpv4(address) ?? 0);
     instance.resolved.remember(name, numbers, clock.monotonic());
     const answers = given.map(({ address, ttl }) =>
@@ -195,7 +196,7 @@ export class Resolver {
     reason: RefusalReason,
     rule: string | null = null,
   ): Response {
-    this.#ground.refusals.note(instance.name, { via: 'dns', destination: name, name: null, reason, rule });
+    this.#ctx.refusals.record(instance.name, { via: 'dns', destination: name, name: null, reason, rule });
     return REFUSED;
   }
 }

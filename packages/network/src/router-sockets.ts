@@ -1,4 +1,4 @@
-/** The sockets that a server has in its router. */
+/** The sockets of a server in its router. */
 import { Socket as DatagramSocket } from 'node:dgram';
 import type { FileHandle } from 'node:fs/promises';
 import { Server } from 'node:net';
@@ -14,7 +14,7 @@ export interface RouterSockets {
   readonly conntrack: FileHandle | undefined;
 }
 
-/** Connections of an earlier process, which nobody serves any more, are reset. */
+/** Resets the connections of an earlier process first. */
 export async function openRouterSockets(netns: string): Promise<RouterSockets> {
   await runSystemProgram('ss', ['-N', netns, '-K', '-H', '-n', '-t', 'state', 'connected']);
   const everywhere = '0.0.0.0';
@@ -31,7 +31,7 @@ export async function openRouterSockets(netns: string): Promise<RouterSockets> {
   ) {
     return { egress, resolverStreams, resolverDatagrams, conntrack };
   }
-  throw new TorporError('internal', 'The sockets in the router are not what was asked for.');
+  throw new TorporError('internal', 'The sockets in the router are not of the requested kinds.');
 }
 
 export async function closeRouterSockets(sockets: RouterSockets): Promise<void> {

@@ -1,25 +1,26 @@
 /**
- * The router of a server: a network namespace of our own between the host and its sandboxes.
+ * The router of a server: a network namespace between the host and its sandboxes.
  *
- * Every sandbox's interface ends here and not on the host, which makes the important things true without any
- * rule: there is no service of the host in it to reach; it has routes to the sandboxes and to the host's end
- * of the uplink and to nothing else; the host's own firewall (Docker's, ufw's, one that is being reloaded)
- * neither stops sandboxes nor opens anything to them; and its connection tracking table holds the sandboxes'
- * connections only, so that they cannot fill the host's, and so that reading it is cheap.
+ * The interface of every sandbox ends in the router and not on the host. So these hold without any firewall rule: no service
+ * of the host listens in the router; the router has routes only to the sandboxes and to the host's end of the uplink; the
+ * host's own firewall (Docker's, ufw's, or one that is being reloaded) neither blocks sandboxes nor opens anything to them;
+ * and the connection tracking table has only connections of sandboxes, so that sandboxes cannot fill the host's table and
+ * reading it is cheap.
  *
  *     host ── tp0ad50400 ═ uplink ── router ── tp0ad50404 ═ eth0 ── sandbox
  *             10.213.4.1   10.213.4.2          10.213.4.5   10.213.4.6
  *
- * Everything here may be done again on a router that is there already.
+ * All functions may be repeated on an existing router.
  */
 import { access, writeFile } from 'node:fs/promises';
-import { errnoOf } from '@torpor/host';
+import { isMissing } from '@torpor/host';
+import { z } from 'zod';
 import { formatIpv4Network, type Ipv4Network } from './ipv4.ts';
 import { isLiveNamespace, removeNamespaces } from './namespaces.ts';
 import { farAddress, interfaceName, nearAddress, SLOT_BITS, type Slot, slotOfInterface } from './slots.ts';
 import { runInNamespace, runSystemProgram } from './system-program.ts';
 
-/** What the router calls its end of the uplink. */
+/** The name of the router's end of the uplink. */
 export const UPLINK = 'uplink';
 
 export interface Router {
@@ -32,14 +33,14 @@ export interface Router {
 /** An interface of the router that leads to a sandbox. */
 export interface SandboxLink {
   readonly slot: Slot;
-  /** The instance it was made for; absent when its making was cut short. */
+  /** The name of the instance. Undefined when the creation was interrupted. */
   readonly instance: string | undefined;
 }
 
 /**
- * Answers only for the addresses of the interface that was asked, believes no redirect and no source that it
- * would not send to, and knows no IPv6 (a kernel without it has no such files). What a server that was killed has
- * left half closed stays for an hour, so that the next one can reset it.
+ * The router answers ARP only for addresses of the asked interface, ignores redirects, and drops packets whose source it
+ * would not route back. IPv6 is off (a kernel without IPv6 has no such files). Connections that a killed server left
+ * half-closed are kept for an hour, so that the next server can reset them.
  */
 const ROUTER_SETTINGS = `
 for which in all default; do
@@ -53,15 +54,15 @@ echo 3600 > /proc/sys/net/ipv4/tcp_fin_timeout
 exec ip -batch -`;
 
 /**
- * Half-closed connections from the host stay known for a day, so that one which the sandbox never closes can
- * be found and reset before a checkpoint.
+ * Half-closed connections from the host are tracked for a day, so that a connection that the sandbox never closes is found and
+ * reset before a checkpoint.
  */
 const FORWARDING = `
 cd /proc/sys/net/netfilter
 echo 86400 > nf_conntrack_tcp_timeout_close_wait; echo 86400 > nf_conntrack_tcp_timeout_fin_wait
 echo 1 > /proc/sys/net/ipv4/ip_forward`;
 
-/** Nothing passes through it yet. */
+/** Creates the router. It does not forward packets yet. */
 export async function makeRouter(router: Router): Promise<void> {
   const { netns, uplink, mtu } = router;
   const link = interfaceName(uplink);
@@ -84,20 +85,22 @@ export async function makeRouter(router: Router): Promise<void> {
   await runInNamespace(netns, 'sh', ['-ec', ROUTER_SETTINGS], lineByLine(inside));
 }
 
-/** To be called when the firewall stands. */
+/** Called when the firewall is installed. */
 export async function startForwarding({ netns }: Router): Promise<void> {
   await runInNamespace(netns, 'sh', ['-ec', FORWARDING]);
 }
 
-/** Leads the host to the sandboxes of a block. */
+/** Routes the host's packets for a block to the router. */
 export async function addBlockRoute({ uplink }: Router, block: Ipv4Network): Promise<void> {
   const via = `via ${farAddress(uplink)} dev ${interfaceName(uplink)} src ${nearAddress(uplink)}`;
   await batch([`route replace ${formatIpv4Network(block)} ${via}`]);
 }
 
+const linksSchema = z.array(z.object({ ifname: z.string(), ifalias: z.string().optional() }));
+
 export async function sandboxLinks({ netns }: Router): Promise<SandboxLink[]> {
   const listing = await runInNamespace(netns, 'ip', ['-j', 'link', 'show']);
-  const links = JSON.parse(listing) as readonly { readonly ifname: string; readonly ifalias?: string }[];
+  const links = linksSchema.parse(JSON.parse(listing));
   return links.flatMap(({ ifname, ifalias }) => {
     const slot = slotOfInterface(ifname);
     return slot === undefined ? [] : [{ slot, instance: ifalias }];
@@ -108,7 +111,7 @@ export async function removeLink({ netns }: Router, slot: Slot): Promise<void> {
   await runInNamespace(netns, 'ip', ['link', 'del', interfaceName(slot)]);
 }
 
-/** Takes the interfaces of its sandboxes with it. */
+/** Also removes the interfaces of its sandboxes. */
 export async function removeRouter({ netns, uplink }: Pick<Router, 'netns' | 'uplink'>): Promise<void> {
   const link = interfaceName(uplink);
   if (await hostHasInterface(link)) await batch([`link del ${link}`]);
@@ -122,12 +125,12 @@ export function hostHasInterface(name: string): Promise<boolean> {
   );
 }
 
-/** The host speaks no IPv6 on the uplink, and passes nothing on that comes from there, router or not. */
+/** Turns off IPv6 and forwarding for the host's end of the uplink, even if the host is a router. */
 async function closeHostEnd(link: string): Promise<void> {
   await writeFile(`/proc/sys/net/ipv4/conf/${link}/forwarding`, '0');
   await writeFile(`/proc/sys/net/ipv4/conf/${link}/accept_redirects`, '0');
   await writeFile(`/proc/sys/net/ipv6/conf/${link}/disable_ipv6`, '1').catch((thrown: unknown) => {
-    if (errnoOf(thrown) !== 'ENOENT') throw thrown;
+    if (!isMissing(thrown)) throw thrown;
   });
 }
 

@@ -6,7 +6,7 @@
  * | `example.com` | that name |
  * | `*.example.com` | every name under it, at any depth, but not `example.com` itself |
  * | `198.51.100.7`, `198.51.100.0/24` | addresses |
- * | `2001:db8::1`, `2001:db8::/32` | nothing: sandboxes have no IPv6. Accepted because lists have it |
+ * | `2001:db8::1`, `2001:db8::/32` | nothing: sandboxes have no IPv6. Accepted because existing lists contain such entries |
  * | any of them with `:port` (IPv6 in brackets) | the same, on that port only |
  */
 import { isIPv6 } from 'node:net';
@@ -24,7 +24,7 @@ export type Rule =
     }
   | { readonly kind: 'ipv6'; readonly text: string; readonly port: number | null };
 
-/** Undefined when it is none. */
+/** Undefined when the text is not a rule. */
 export function parseRule(text: string): Rule | undefined {
   const bracketed = /^\[([^\]]*)\](?::(\d{1,5}))?$/.exec(text);
   const plain = /^([^:]*)(?::(\d{1,5}))?$/.exec(text);

@@ -1,9 +1,9 @@
 /**
  * The network namespace of one instance: a loopback and `eth0`, whose other end is in the router.
  *
- * gVisor takes address and route over from `eth0` when it starts or restores, and takes them away from the
- * namespace's own stack. So they are set before every start, and never under a sandbox that runs: the stack
- * would answer its connections with resets.
+ * gVisor copies address and route from `eth0` when it starts or restores, and removes them from the namespace's own network
+ * stack. So they are set before every start, and never while the sandbox runs: the stack would reset the sandbox's
+ * connections.
  */
 import { namespaceNames, removeNamespaces } from './namespaces.ts';
 import { type Router, sandboxLinks } from './router.ts';
@@ -23,7 +23,7 @@ export interface SandboxNamespace {
   readonly slot: Slot;
 }
 
-/** The interface in the router carries the instance's name, which is how it is found again. */
+/** The alias of the interface in the router is the instance's name, by which it is found again. */
 export async function makeSandboxNamespace(router: Router, { netns, slot }: SandboxNamespace): Promise<void> {
   const link = interfaceName(slot);
   const near = `${link} address ${nearHardware(slot)} mtu ${router.mtu}`;
@@ -34,13 +34,13 @@ export async function makeSandboxNamespace(router: Router, { netns, slot }: Sand
     `link set dev ${link} alias ${netns}`,
     `addr add ${nearAddress(slot)}/${SLOT_BITS} dev ${link}`,
     `link set ${link} up`,
-    // A sandbox that wakes is not asked first who it is, nor has it to ask: each would take it a turn more.
+    // Fixed neighbour entries on both sides: an ARP exchange would delay the first packets after a resume.
     `neigh replace ${farAddress(slot)} lladdr ${farHardware(slot)} dev ${link} nud permanent`,
   ];
   await runInNamespace(router.netns, 'ip', ['-batch', '-'], `${lines.join('\n')}\n`);
 }
 
-/** No IPv6 address comes up by itself. */
+/** Prevents automatic IPv6 addresses. */
 export async function setAddresses({ netns, slot }: SandboxNamespace): Promise<void> {
   const lines = [
     'link set lo up',
@@ -53,7 +53,7 @@ export async function setAddresses({ netns, slot }: SandboxNamespace): Promise<v
   await runInNamespace(netns, 'ip', ['-batch', '-'], `${lines.join('\n')}\n`);
 }
 
-/** Absent is fine. A process that is still inside is cut off, because the interface goes. */
+/** Ignores a missing namespace. A process that still runs inside loses its connections with the interface. */
 export async function removeSandboxNamespace(router: Router, netns: string, slot?: Slot): Promise<void> {
   if (slot === undefined) return removeNamespaces([netns]);
   const lines = `link del ${interfaceName(slot)}\nnetns del ${netns}\n`;

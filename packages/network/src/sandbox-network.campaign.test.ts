@@ -13,7 +13,7 @@ import { openSandboxNetwork } from './open-network.ts';
 import { parseTable, tableReader } from './original-destinations.ts';
 import { runInNamespace } from './system-program.ts';
 
-/** Answers with everything it got when the other side ends. */
+/** Echoes everything when the other side ends. */
 function echo(socket: Socket): void {
   socket.on('data', (chunk) => socket.write(chunk)).on('end', () => socket.end());
 }
@@ -36,7 +36,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
   };
 
   describe('attach', () => {
-    it('gives each instance a namespace of its own that the host can dial', async () => {
+    it('gives each instance its own namespace, which the host can dial', async () => {
       const [one, other] = [await world.guest(), await world.guest()];
       expect(one.guestAddress).not.toBe(other.guestAddress);
       for (const guest of [one, other]) {
@@ -49,7 +49,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect((await world.network.list()).toSorted()).toEqual([one.netns, other.netns].toSorted());
     });
 
-    it('sets address and route again when they were taken away', async () => {
+    it('sets address and route again after they were removed', async () => {
       const guest = await world.guest();
       await runInNamespace(guest.netns, 'ip', ['addr', 'flush', 'dev', 'eth0']);
       expect(await world.network.attach(guest.netns, {})).toMatchObject({ guestAddress: guest.guestAddress });
@@ -58,12 +58,12 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(talk.received).toBe('hello');
     });
 
-    it('gives no address of IPv6', async () => {
+    it('sets no IPv6 address', async () => {
       const { netns } = await world.network.attach(world.nameOf(0), {});
       expect(await runInNamespace(netns, 'ip', ['-6', 'addr', 'show', 'dev', 'eth0'])).toBe('');
     });
 
-    it('refuses rules that are none before it makes anything', async () => {
+    it('refuses invalid rules before it creates anything', async () => {
       const name = world.nameOf(7);
       await expect(world.network.attach(name, { allow: ['http://x'] })).rejects.toMatchObject({
         code: 'invalid_request',
@@ -71,7 +71,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(await world.network.list()).toEqual([]);
     });
 
-    it('touches only what has the tag of its server', async () => {
+    it('touches only names with the tag of its server', async () => {
       for (const name of [
         'abcdef-x-1',
         `${world.tag}-router`,
@@ -82,7 +82,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       }
     });
 
-    it('makes many at once, each with other addresses', async () => {
+    it('attaches many instances at once with different addresses', async () => {
       const names = Array.from({ length: 12 }, (_, index) => world.nameOf(index));
       const attached = await Promise.all(names.map((name) => world.network.attach(name, {})));
       expect(new Set(attached.map(({ guestAddress }) => guestAddress)).size).toBe(12);
@@ -90,7 +90,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
   });
 
   describe('detach', () => {
-    it('leaves nothing, may be repeated, and cuts what was open', async () => {
+    it('leaves nothing, can be repeated, and cuts open connections', async () => {
       const guest = await world.guest();
       await world.serve(world.outside(0), 80, echo);
       await guest.do('open', { host: world.outside(0), port: 80, send: 'hello' });
@@ -102,7 +102,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(() => world.network.usage(guest.netns)).toThrow(expect.objectContaining({ code: 'not_found' }));
     });
 
-    it('takes away the name of a namespace that is none any more, as after a reboot', async () => {
+    it('removes the name of a namespace that no longer exists, as after a reboot', async () => {
       await writeFile(`/run/netns/${world.nameOf(9)}`, '');
       expect(await world.network.list()).toEqual([world.nameOf(9)]);
       await world.network.detach(world.nameOf(9));
@@ -111,7 +111,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
   });
 
   describe('a connection to the outside', () => {
-    it('carries bytes and ends both ways, and is counted', async () => {
+    it('carries bytes and ends in both directions, and is counted', async () => {
       await world.serve(world.outside(0), 80, echo);
       const guest = await world.guest();
       const talk = await guest.do('talk', {
@@ -124,14 +124,14 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(world.network.usage(guest.netns)).toEqual({ sent: 11, received: 11, connections: 0 });
     });
 
-    it('lets the server speak first', async () => {
+    it('lets the server send first', async () => {
       await world.serve(world.outside(0), 22, (socket) => socket.end('SSH-2.0-x\r\n'));
       const guest = await world.guest();
       const talk = await guest.do('talk', { host: world.outside(0), port: 22, isHalfClosed: false });
       expect(talk.received).toBe('SSH-2.0-x\r\n');
     });
 
-    it('goes on after the sandbox has ended its side', async () => {
+    it('continues after the sandbox has ended its side', async () => {
       await world.serve(world.outside(0), 80, (socket) => {
         let got = '';
         socket
@@ -144,7 +144,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(talk).toMatchObject({ received: 'after end', ended: 'end' });
     });
 
-    it('is reset when nobody listens there, and when the other side resets', async () => {
+    it('is reset when no server listens and when the other side resets', async () => {
       await world.serve(world.outside(0), 80, (socket) => socket.resetAndDestroy());
       const guest = await world.guest();
       expect(await guest.do('talk', { host: world.outside(1), port: 81 })).toMatchObject({
@@ -156,7 +156,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(world.refusals).toEqual([]);
     });
 
-    it('goes where each was meant to when one port of the sandbox is used for two', async () => {
+    it('reaches the right destination when one port of the sandbox is used for two', async () => {
       await world.serve(world.outside(0), 80, (socket) => socket.end('first'));
       await world.serve(world.outside(1), 80, (socket) => socket.end('second'));
       const guest = await world.guest();
@@ -193,8 +193,8 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
     });
   });
 
-  describe('the table of connections', () => {
-    it('says the same where only the program "conntrack" can read it', async () => {
+  describe('the connection tracking table', () => {
+    it('has the same content where only the program conntrack can read it', async () => {
       await world.serve(world.outside(0), 80, echo);
       const guest = await world.guest();
       await guest.do('open', { host: world.outside(0), port: 80, send: 'hello' });
@@ -212,7 +212,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
   });
 
   describe('the policy', () => {
-    it('"none" is the same network with nothing in reach, and says so', async () => {
+    it('with "none" refuses every destination and reports it', async () => {
       world.names.set('any.example', [world.outside(0)]);
       await world.serve(world.outside(0), 80, echo);
       const guest = await world.guest({ mode: 'none' });
@@ -229,7 +229,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       ]);
     });
 
-    it('lets a protocol without names to an address that was given out for an allowed name', async () => {
+    it('allows a protocol without names to an address that was resolved from an allowed name', async () => {
       world.names.set('db.example', [world.outside(0)]);
       await world.serve(world.outside(0), 5_432, (socket) => socket.end('ready'));
       const guest = await world.guest({ mode: 'none', allow: ['db.example:5432'] });
@@ -237,11 +237,11 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect((await guest.do('talk', { ...options, send: ['\0\0\0\x08'] })).ended).toBe('ECONNRESET');
       await guest.do('resolve', { name: 'db.example', type: 'A', server: RESOLVER_ADDRESS });
       expect((await guest.do('talk', { ...options, send: ['\0\0\0\x08'] })).received).toBe('ready');
-      // Says nothing by itself, and is let through after a moment.
+      // The client sends nothing and is connected after a moment.
       expect((await guest.do('talk', options)).received).toBe('ready');
     });
 
-    it('changes while the sandbox runs, and cuts what is no longer allowed', async () => {
+    it('can change while the sandbox runs, and cuts connections that are no longer allowed', async () => {
       await world.serve(world.outside(0), 80, echo);
       await world.serve(world.outside(1), 80, echo);
       const guest = await world.guest();
@@ -265,7 +265,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
     const ask = (name: string, type: string) =>
       world.guest().then((guest) => guest.do('resolve', { name, type, server: RESOLVER_ADDRESS }));
 
-    it('answers names, and nothing about IPv6', async () => {
+    it('answers names, and returns no IPv6 records', async () => {
       world.names.set('a.example', [world.outside(0), world.outside(1)]);
       const guest = await world.guest();
       const of = (name: string, type: string) =>
@@ -277,13 +277,13 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(await of('1.113.0.203.in-addr.arpa', 'PTR')).toBe('ENOTFOUND');
     });
 
-    it('knows no name of the host’s own files and network, and takes localhost for the sandbox', async () => {
+    it('knows no names of the host’s files and network, and resolves localhost to the sandbox', async () => {
       world.names.set('vm', ['198.51.100.1']).set('localhost', ['198.51.100.1']);
       expect(await ask('vm', 'A')).toBe('ENOTFOUND');
       expect(await ask('app.localhost', 'A')).toEqual(['127.0.0.1']);
     });
 
-    it('answers by TCP what does not fit a datagram', async () => {
+    it('answers by TCP when the answer does not fit a datagram', async () => {
       world.names.set('long.example', [world.outside(0)]);
       expect(await ask('long.example', 'TXT')).toEqual([
         ['x'.repeat(200)],
@@ -292,7 +292,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       ]);
     });
 
-    it('survives what is no message at all', async () => {
+    it('survives malformed messages', async () => {
       world.names.set('a.example', [world.outside(0)]);
       const guest = await world.guest();
       for (const send of [
@@ -316,7 +316,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
   });
 
   describe('reset', () => {
-    it('ends every connection in both directions, in whatever process, and both sides hear of it', async () => {
+    it('resets all connections in both directions, of any process, and both sides get the reset', async () => {
       await world.serve(world.outside(0), 80, echo);
       const guest = await world.guest();
       await guest.do('listen', { port: 8_080 });
@@ -349,7 +349,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
         .toEqual(['reset', 'reset', 'reset', 'reset']);
     });
 
-    it('lets nothing begin until the release', async () => {
+    it('refuses new connections until the release', async () => {
       await world.serve(world.outside(0), 80, echo);
       const guest = await world.guest();
       await guest.do('listen', { port: 8_080 });
@@ -362,7 +362,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(await talk()).toMatchObject({ received: 'x' });
     });
 
-    it('also ends what the host has forgotten and the sandbox still has', async () => {
+    it('also ends connections that the host has forgotten and the sandbox still has', async () => {
       const guest = await world.guest();
       await guest.do('listen', { port: 8_080, isStubborn: true });
       const socket = await dialled(guest.guestAddress, 8_080);
@@ -387,7 +387,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
   });
 
   describe('after a restart of the server', () => {
-    it('finds its instances again, allows them nothing at first, and then what it is told', async () => {
+    it('finds its instances again, allows them nothing at first, and then what their policies allow', async () => {
       await world.serve(world.outside(0), 80, echo);
       const guest = await world.guest();
       await guest.do('listen', { port: 8_080 });
@@ -395,7 +395,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       const talk = () => guest.do('talk', { host: world.outside(0), port: 80, send: ['x'] });
       await world.network.close();
       await expect.poll(() => guest.do('ends', undefined as never), PATIENT).toEqual(['reset']);
-      // Nobody is there to serve it, and it hears so.
+      // No server accepts the connection, and the guest gets a reset.
       expect(await talk()).toMatchObject({ received: '', ended: 'ECONNREFUSED' });
 
       const network = await world.reopen();
@@ -413,7 +413,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect((await network.attach(world.nameOf(6), {})).guestAddress).not.toBe(guest.guestAddress);
     });
 
-    it('takes away what a killed server left whose data directory is gone, and nothing of the living', async () => {
+    it('removes what a killed server with a deleted data directory left, and nothing of running servers', async () => {
       const left = await killedServer();
       const living = await world.guest();
       expect((await readdir('/run/netns')).filter((name) => name.startsWith(left.tag))).toHaveLength(2);
@@ -424,7 +424,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
       expect(await world.network.list()).toEqual([living.netns]);
     });
 
-    it('finds what a killed server left of its own', async () => {
+    it('takes over what a killed server with the same data directory left', async () => {
       const left = await killedServer();
       const network = await openSandboxNetwork({ owner: left, onRefusal: () => {} });
       expect(await network.list()).toEqual([`${left.tag}-sandbox0-1`]);
@@ -436,7 +436,7 @@ describe.skipIf(await isWithoutNetwork())('the network of sandboxes', () => {
   });
 });
 
-/** A server with one instance, killed in the middle of its work. */
+/** Runs a server with one instance in another process and kills it. */
 async function killedServer(): Promise<{ tag: string; dataDir: string }> {
   const dataDir = await mkdtemp(join(tmpdir(), 'torpor-network-'));
   const tag = Math.random().toString(16).slice(2, 8).padEnd(6, '0');

@@ -1,7 +1,7 @@
 /**
- * The network of a server's sandboxes: addresses, namespaces, rules, egress and resolver behind the few calls that
- * a runtime needs. What it makes in the kernel outlives the process, as the sandboxes do; the next process with
- * the same data directory finds it again. `open-network.ts` puts it together.
+ * The network of a server's sandboxes: addresses, namespaces, firewall, egress and resolver behind the few calls that a
+ * runtime needs. The state in the kernel outlives the process, as the sandboxes do. The next process with the same data
+ * directory takes it over. `open-network.ts` creates the parts.
  */
 import type { FileHandle } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';
@@ -21,15 +21,15 @@ import { makeSandboxNamespace, removeSandboxNamespace, setAddresses } from './sa
 import type { SlotPool } from './slot-pool.ts';
 import { farAddress, nearAddress, type Slot } from './slots.ts';
 
-/** Where an instance is in the network. */
+/** The addresses of an attached instance. */
 export interface Attachment {
-  /** Its network namespace, as `ip netns` and /run/netns name it. */
+  /** The name of the network namespace for `ip netns` and below /run/netns. */
   readonly netns: string;
   /** The sandbox's address, which the host can dial. */
   readonly guestAddress: string;
-  /** Our end of the pair: the sandbox's default route. */
+  /** The router's end of the link: the sandbox's default route. */
   readonly hostAddress: string;
-  /** The name server for its /etc/resolv.conf, the same in every sandbox. */
+  /** The name server for /etc/resolv.conf, the same in every sandbox. */
   readonly resolverAddress: string;
   readonly slot: Slot;
 }
@@ -47,18 +47,18 @@ export interface NetworkParts {
   readonly clock: Clock;
 }
 
-/** How often the kernel is asked what it has rejected by itself. */
+/** How often the kernel's list of rejected datagrams is read. */
 const COLLECT_EVERY_MS = 5_000;
 
 export class SandboxNetwork {
   readonly #parts: NetworkParts;
-  readonly #turns = new KeyedMutex<string>();
+  readonly #mutex = new KeyedMutex<string>();
   readonly #byName: Map<string, AttachedInstance>;
   readonly #byAddress: Map<string, AttachedInstance>;
   readonly #closing = new AbortController();
   readonly #collecting: Promise<void>;
 
-  /** `instances` is shared with the egress and the resolver, who find an instance by its address. */
+  /** `instances` is shared with the egress and the resolver, which find an instance by its address. */
   constructor(parts: NetworkParts, instances: Map<string, AttachedInstance>) {
     this.#parts = parts;
     this.#byAddress = instances;
@@ -67,13 +67,13 @@ export class SandboxNetwork {
   }
 
   /**
-   * Gives an instance its namespace with address and route set. To be called before every start of it, also when
-   * it is there already, and never while it runs.
+   * Creates the namespace of an instance if needed, and sets address and route. Called before every start of the instance,
+   * also when it is attached already, and never while it runs.
    */
   async attach(name: string, network: Network): Promise<Attachment> {
     const policy = policyOf(network);
     this.#checkName(name);
-    return this.#turns.run(name, async () => {
+    return this.#mutex.run(name, async () => {
       const known = this.#byName.get(name);
       if (known !== undefined) await this.#resume(known, policy);
       const instance = known ?? (await this.#make(name, policy));
@@ -83,12 +83,12 @@ export class SandboxNetwork {
   }
 
   /**
-   * An instance that runs since before this process. Until this is called nothing is allowed to it. Undefined when
-   * it is not on the network.
+   * Serves an instance that an earlier process attached. Until then the instance reaches nothing. Undefined when it is not
+   * attached.
    */
   async reopen(name: string, network: Network): Promise<Attachment | undefined> {
     const policy = policyOf(network);
-    return this.#turns.run(name, async () => {
+    return this.#mutex.run(name, async () => {
       const instance = this.#byName.get(name);
       if (instance === undefined) return undefined;
       await this.#resume(instance, policy);
@@ -96,10 +96,10 @@ export class SandboxNetwork {
     });
   }
 
-  /** Takes away everything of the instance. Absent is fine. Resolves with the bytes that nobody took before. */
+  /** Removes everything of the instance; a missing one is ignored. Resolves with the bytes since the last `takeBytes`. */
   detach(name: string): Promise<Bytes> {
     this.#checkName(name);
-    return this.#turns.run(name, async () => {
+    return this.#mutex.run(name, async () => {
       const { router, firewall, slots } = this.#parts;
       const instance = this.#byName.get(name);
       if (instance === undefined) {
@@ -112,23 +112,23 @@ export class SandboxNetwork {
       if (isHeld) await firewall.release(slot);
       this.#byName.delete(name);
       this.#byAddress.delete(instance.address);
-      slots.give(slot);
+      slots.giveBack(slot);
       return instance.takeBytes();
     });
   }
 
-  /** What is open and no longer allowed is cut. */
+  /** Cuts open connections that are no longer allowed. */
   setPolicy(name: string, network: Network): void {
     this.#setPolicy(this.#get(name), policyOf(network));
   }
 
   /**
-   * Ends every connection between the instance and the outside, so that its memory can be written, and lets none
-   * begin until `release`. Resolves with those that it may still have open, usually none: a memory image cannot
-   * be made then.
+   * Resets all connections between the instance and the outside, so that its memory can be written, and refuses new ones
+   * until `release`. Resolves with the connections that may still be open, usually none. With open connections a memory
+   * image cannot be written.
    */
   reset(name: string): Promise<readonly TrackedConnection[]> {
-    return this.#turns.run(name, async () => {
+    return this.#mutex.run(name, async () => {
       const instance = this.#get(name);
       this.#hold(instance);
       await this.#parts.firewall.hold(instance.slot);
@@ -137,13 +137,13 @@ export class SandboxNetwork {
   }
 
   release(name: string): Promise<void> {
-    return this.#turns.run(name, async () => {
+    return this.#mutex.run(name, async () => {
       const instance = this.#get(name);
       await this.#resume(instance, instance.policy);
     });
   }
 
-  /** The bytes since the last call; undefined when the instance is not on the network. */
+  /** The bytes since the last call. Undefined when the instance is not attached. */
   takeBytes(name: string): Bytes | undefined {
     return this.#byName.get(name)?.takeBytes();
   }
@@ -152,14 +152,14 @@ export class SandboxNetwork {
     return this.#get(name).usage();
   }
 
-  /** Every instance that has anything on the network, also what was only half made. */
+  /** All instances with anything in the kernel, also those whose creation was interrupted. */
   async list(): Promise<string[]> {
     const { tag, router } = this.#parts;
     const names = (await namespaceNames(`${tag}-`)).filter((name) => name !== router.netns);
     return [...new Set([...this.#byName.keys(), ...names])];
   }
 
-  /** Leaves the instances as they are, cut off from the outside; without any, leaves nothing behind. */
+  /** Cuts the instances off and leaves them attached. Without instances, removes the router and all addresses. */
   async close(): Promise<void> {
     const { egress, resolver, refusals, router, slots, conntrack } = this.#parts;
     this.#closing.abort();
@@ -180,9 +180,9 @@ export class SandboxNetwork {
     try {
       await makeSandboxNamespace(router, { netns: name, slot });
     } catch (thrown) {
-      // Without its slot, should some of it be there still: it is found and taken away by its name.
+      // If the removal fails, the slot is not reused. A later `detach` removes the rest by its name.
       await removeSandboxNamespace(router, name, slot).then(
-        () => slots.give(slot),
+        () => slots.giveBack(slot),
         () => {},
       );
       throw thrown;
@@ -213,17 +213,17 @@ export class SandboxNetwork {
   #get(name: string): AttachedInstance {
     const instance = this.#byName.get(name);
     if (instance !== undefined) return instance;
-    throw new TorporError('not_found', `The instance ${name} is not on the network.`);
+    throw new TorporError('not_found', `The instance ${name} is not attached to the network.`);
   }
 
-  /** Names become words of commands; and what has another server's tag is not ours to touch. */
+  /** Names become arguments of commands, and names with another server's tag must not be touched. */
   #checkName(name: string): void {
     const { tag, router } = this.#parts;
     if (/^[a-z0-9-]{1,64}$/.test(name) && name.startsWith(`${tag}-`) && name !== router.netns) return;
     throw new TorporError('internal', `"${name}" is not the name of an instance of ${tag}.`);
   }
 
-  /** Datagrams are rejected by the kernel, which only remembers where they were meant to go. */
+  /** The kernel rejects datagrams by itself and only records their destinations. */
   async #collectRejected(): Promise<void> {
     const { firewall, refusals, clock } = this.#parts;
     const { signal } = this.#closing;
@@ -234,13 +234,13 @@ export class SandboxNetwork {
         const instance = this.#byAddress.get(from);
         const destination = `${to}:${port}`;
         const attempt = { via: 'udp', destination, name: null, reason: 'only_tcp', rule: null } as const;
-        if (instance !== undefined) refusals.note(instance.name, attempt);
+        if (instance !== undefined) refusals.record(instance.name, attempt);
       }
     }
   }
 }
 
-/** As the links in the router say. A process that finds them does not know yet what is allowed to whom. */
+/** The instances that the links in the router name. They reach nothing until `reopen` sets their policies. */
 export function attachedInstances(links: readonly SandboxLink[]): Map<string, AttachedInstance> {
   const byAddress = new Map<string, AttachedInstance>();
   for (const { slot, instance: name } of links) {

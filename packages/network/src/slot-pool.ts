@@ -1,4 +1,4 @@
-/** The slots of one server: those of the blocks it has claimed, and of another block when they are used up. */
+/** The free slots of one server. Claims another block when all slots are used. */
 import type { AddressBlocks } from './address-blocks.ts';
 import type { Ipv4Network } from './ipv4.ts';
 import { type Slot, sandboxSlots } from './slots.ts';
@@ -6,12 +6,12 @@ import { type Slot, sandboxSlots } from './slots.ts';
 export class SlotPool {
   readonly #addresses: AddressBlocks;
   readonly #onBlock: (block: Ipv4Network) => Promise<void>;
-  /** The one that was given back last is given out last: what still knows it has time to forget. */
+  /** A queue: the slot that was given back last is used last, so that old connections to it have expired. */
   readonly #free: Slot[] = [];
   readonly #blocks: Ipv4Network[];
   #growing: Promise<void> | undefined;
 
-  /** `onBlock` makes a new block reachable before a slot of it is given out. */
+  /** `onBlock` adds the route to a new block before its slots are used. */
   constructor(
     addresses: AddressBlocks,
     blocks: readonly Ipv4Network[],
@@ -35,7 +35,7 @@ export class SlotPool {
     }
   }
 
-  give(slot: Slot): void {
+  giveBack(slot: Slot): void {
     this.#free.push(slot);
   }
 

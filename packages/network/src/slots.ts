@@ -1,15 +1,15 @@
 /**
- * A slot is four addresses for one pair of interfaces: ours is the second, the other side's the third. The
- * interface is named for it, so that a name can be read back and is never given twice on one machine.
+ * A slot is four addresses (/30) for one pair of interfaces: the near end has the second, the far end the third. The name of
+ * the interface contains the slot, so that names are unique on a machine and the slot can be read from the name.
  */
 import { formatIpv4, type Ipv4Network, sizeOf } from './ipv4.ts';
 
 export const SLOT_BITS = 30;
 
-/** Known by its first address. */
+/** The first address of the slot. */
 export type Slot = number;
 
-/** The first slot of a block is never a sandbox's: in one block of each server the uplink has it. */
+/** The first slot of a block is reserved: in one block of each server the uplink uses it. */
 export function firstSlot(block: Ipv4Network): Slot {
   return block.base;
 }
@@ -27,7 +27,7 @@ export function farAddress(slot: Slot): string {
   return formatIpv4(slot + 2);
 }
 
-/** The hardware addresses of the pair are known beforehand, so that neither has to ask the other for it. */
+/** Hardware addresses are derived from the slot, so that neither end needs ARP. */
 export function nearHardware(slot: Slot): string {
   return hardwareAddress(1, slot);
 }
@@ -36,7 +36,7 @@ export function farHardware(slot: Slot): string {
   return hardwareAddress(2, slot);
 }
 
-/** One that this machine has given itself, not a manufacturer. */
+/** A locally administered address. */
 function hardwareAddress(end: number, slot: Slot): string {
   return `020${end}${digitsOf(slot)}`.replace(/..(?!$)/g, '$&:');
 }

@@ -1,10 +1,10 @@
-/** The child of `namespace-sockets.ts`: makes what it is told to, hands it over, and ends when it is let go. */
+/** The child process of `namespace-sockets.ts`: opens the requested sockets, passes them on, and exits on disconnect. */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { WantedSocket } from './namespace-sockets.ts';
 
-/** Handed over, a socket has to be taken by the other side before this copy may go. */
+/** The parent must have received a socket before this process closes its copy. */
 process.once('disconnect', () => process.exit(0));
 
 for (const { kind, host, port } of JSON.parse(process.argv[2] ?? '[]') as WantedSocket[]) {

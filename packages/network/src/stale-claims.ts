@@ -1,4 +1,4 @@
-/** Takes away what servers and tests have left in the kernel whose data directory is no more. */
+/** Removes namespaces and claims of servers and tests whose data directory is gone. */
 import type { AddressBlocks, Claim } from './address-blocks.ts';
 import { namespaceNames, removeNamespaces } from './namespaces.ts';
 import { removeRouter } from './router.ts';
@@ -10,7 +10,7 @@ export function routerName(tag: string): string {
 
 export async function sweepStaleClaims(addresses: AddressBlocks): Promise<void> {
   for (const claim of await addresses.claims()) {
-    // Another server may be at it too. What is not taken away now is found again at the next start.
+    // Another server may remove the same claim. A failed removal is repeated at the next start.
     if (claim.isStale) await remove(addresses, claim).catch(() => {});
   }
 }

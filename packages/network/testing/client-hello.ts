@@ -1,4 +1,4 @@
-/** What a real TLS client says first. */
+/** The first message of a real TLS client. */
 import { Duplex } from 'node:stream';
 import { connect } from 'node:tls';
 

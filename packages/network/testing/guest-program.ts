@@ -1,27 +1,27 @@
-/** Runs in the namespace of a sandbox and does there what a test asks: the "guest" of these tests. */
+/** The "guest" of network tests: runs in the namespace of a sandbox and performs the actions of a test. */
 import { createSocket } from 'node:dgram';
 import { Resolver } from 'node:dns/promises';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 
-/** How a connection went. */
+/** The result of a connection. */
 export interface Talk {
   readonly isConnected: boolean;
   readonly received: string;
-  /** `end` after the other side's end, the code of an error, or `open` when nothing more came in time. */
+  /** `end` after the end of the other side, an error code, or `open` when nothing more arrived in time. */
   readonly ended: string;
 }
 
 export interface TalkOptions {
   readonly host: string;
   readonly port: number;
-  /** Sent one after the other, in latin1, with a pause between two. */
+  /** Parts that are sent one after the other, in latin1, with pauses. */
   readonly send?: readonly string[];
   readonly pauseMs?: number;
   readonly localPort?: number;
-  /** Ends our side after sending, which a server that answers at the end waits for. */
+  /** Ends this side after sending, for servers that answer at the end. */
   readonly isHalfClosed?: boolean;
-  /** Given up after this; tests that expect an end never wait so long. */
+  /** Timeout. Tests that expect an end never wait so long. */
   readonly ms?: number;
   readonly isIpv6?: boolean;
 }
@@ -55,7 +55,7 @@ export const ACTIONS = {
     return talk;
   },
 
-  /** Opens many and keeps them until told otherwise. */
+  /** Opens many connections and keeps them until the next action. */
   async crowd({
     host,
     port,
@@ -82,7 +82,7 @@ export const ACTIONS = {
     return ends;
   },
 
-  /** The answer to a datagram, the code of an error, or `nothing`. */
+  /** Resolves to the answer to a datagram, an error code, or `nothing`. */
   async datagram(options: { host: string; port: number; send: string; ms?: number; isIpv6?: boolean }) {
     const socket = createSocket(options.isIpv6 === true ? 'udp6' : 'udp4');
     try {
@@ -108,7 +108,7 @@ export const ACTIONS = {
     return resolver.resolve(name, type).catch(({ code = 'error' }: NodeJS.ErrnoException) => code);
   },
 
-  /** Sends back what it gets; never closes by itself when told to be stubborn. */
+  /** Echoes what it receives. With `stubborn` it never closes by itself. */
   async listen({ port, isStubborn = false }: { port: number; isStubborn?: boolean }): Promise<void> {
     const server = createServer({ allowHalfOpen: true }, (socket) => {
       held.push(socket);
@@ -121,12 +121,12 @@ export const ACTIONS = {
     await once(server, 'listening');
   },
 
-  /** How the connections to `listen` ended so far. */
+  /** The results of the connections to `listen` so far. */
   async ends(): Promise<string[]> {
     return ended;
   },
 
-  /** Opens a connection that is kept; resolves when it is open and something has come back. */
+  /** Opens a connection and keeps it. Resolves when it is open and a first answer has arrived. */
   async open({ host, port, send }: { host: string; port: number; send: string }): Promise<string> {
     const socket = connect({ host, port });
     held.push(socket);

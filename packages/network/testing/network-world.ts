@@ -1,6 +1,6 @@
 /**
- * A whole network for tests: a server's network, guests in it, and an "internet" of documentation addresses, which
- * is a namespace beside the host. Disposing of it fails when anything is left in the kernel.
+ * A whole network for tests: the network of a server, guests, and an "internet" of documentation addresses in a namespace
+ * beside the host. `dispose` fails when anything is left in the kernel.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -11,13 +11,13 @@ import { join } from 'node:path';
 import type { Network } from '@torpor/protocol';
 import type { AddressRecord, Found, LookUp } from '../src/look-up.ts';
 import { socketsInNamespace } from '../src/namespace-sockets.ts';
-import { CLAIMS, openSandboxNetwork, type SandboxNetworkOptions } from '../src/open-network.ts';
+import { CLAIMS_DIRECTORY, openSandboxNetwork, type SandboxNetworkOptions } from '../src/open-network.ts';
 import type { Refusal } from '../src/refusals.ts';
 import type { Attachment, SandboxNetwork } from '../src/sandbox-network.ts';
 import { runSystemProgram } from '../src/system-program.ts';
 import type { ACTIONS, Action } from './guest-program.ts';
 
-/** Whether these tests cannot run here; a line says why. */
+/** Whether these tests cannot run on this machine. Prints the reason. */
 export async function isWithoutNetwork(): Promise<boolean> {
   const why = await whyNoNetwork();
   if (why !== undefined) process.stderr.write(`skipped: tests of the network (${why})\n`);
@@ -46,7 +46,7 @@ export interface Guest extends Attachment {
     action: A,
     options: Parameters<(typeof ACTIONS)[A]>[0],
   ): ReturnType<(typeof ACTIONS)[A]>;
-  /** Ends the program, as the end of the sandbox would. */
+  /** Ends the guest program, like the end of a sandbox. */
   stop(): Promise<void>;
 }
 
@@ -55,16 +55,16 @@ export interface NetworkWorld {
   readonly tag: string;
   readonly dataDir: string;
   readonly refusals: Refusal[];
-  /** What names resolve to. A function is asked every time. */
+  /** The addresses of names. A function is called for every lookup. */
   readonly names: Map<string, readonly string[] | (() => readonly string[])>;
-  /** Addresses of the internet; `outside(0)` to `outside(11)`. */
+  /** An address of the test internet, from `outside(0)` to `outside(11)`. */
   outside(index: number): string;
   outsideNetwork: string;
   serve(address: string, port: number, onSocket: (socket: Socket) => void): Promise<Server>;
   guest(network?: Network): Promise<Guest>;
   nameOf(index: number): string;
   reopen(): Promise<SandboxNetwork>;
-  /** Takes away guests, servers, names and refusals, for the next test. */
+  /** Removes guests, servers, names and refusals before the next test. */
   clear(): Promise<void>;
   dispose(): Promise<void>;
 }
@@ -137,7 +137,7 @@ export async function makeNetworkWorld(options: Partial<SandboxNetworkOptions> =
   return world;
 }
 
-/** The prefix is claimed by its route, which the kernel lets only one have. */
+/** Adding the route claims the prefix: the kernel refuses a second one. */
 export async function makeOutside(tag: string) {
   const netns = `tw-${tag}`;
   const link = `tw${tag}`;
@@ -241,7 +241,9 @@ async function expectNothingLeft(tag: string): Promise<void> {
 }
 
 async function claimsOf(tag: string): Promise<string[]> {
-  const names = await readdir(CLAIMS);
-  const targets = await Promise.all(names.map((name) => readlink(join(CLAIMS, name)).catch(() => '')));
+  const names = await readdir(CLAIMS_DIRECTORY);
+  const targets = await Promise.all(
+    names.map((name) => readlink(join(CLAIMS_DIRECTORY, name)).catch(() => '')),
+  );
   return targets.filter((target) => target.includes(`"${tag}"`));
 }

@@ -1,11 +1,11 @@
 /**
- * How a client tells the gateway's own answers from those of the app behind it. Anybody can write a status and a body;
- * the gateway alone can set this header, because it removes it from every answer of an app.
+ * The header by which a client distinguishes the gateway's own responses from the app's. An app can forge any status and
+ * body, but not this header: the gateway removes it from every response of an app.
  */
 export const ANSWERED_BY_HEADER = 'Torpor-Answered-By';
 export const ANSWERED_BY_GATEWAY = 'gateway';
 
-/** Whether the gateway answered, instead of the program in the sandbox. */
+/** Whether the gateway itself sent the response, not the app in the sandbox. */
 export function isAnsweredByGateway(headers: { get(name: string): string | null }): boolean {
   return headers.get(ANSWERED_BY_HEADER) === ANSWERED_BY_GATEWAY;
 }

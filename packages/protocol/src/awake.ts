@@ -1,4 +1,4 @@
-/** What an operator who takes a server down has to know of sandboxes of all organisations. */
+/** The running sandboxes of all organisations, for an operator who takes a server down. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 

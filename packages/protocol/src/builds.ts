@@ -1,8 +1,8 @@
 /**
- * Builds: the states of a job, which may follow which, and what its faces say.
+ * Builds: the states of a build job, their transitions, and the requests and responses of the builds API.
  *
- * The words on this wire have underscores, because programs outside rely on them; everything else of Torpor
- * writes names as one word.
+ * The fields of this API use snake_case, because existing client programs rely on them; the rest of Torpor uses
+ * camelCase.
  */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
@@ -21,14 +21,14 @@ export const BUILD_STATES = [
 export const buildStateSchema = z.enum(BUILD_STATES);
 export type BuildState = z.infer<typeof buildStateSchema>;
 
-/** Legal changes of state. There is no other way from one to the next. */
+/** The allowed transitions. No other transition exists. */
 export const NEXT_BUILD_STATES: Readonly<Record<BuildState, readonly BuildState[]>> = {
   queued: ['starting', 'scheduled', 'failed'],
   starting: ['scaffold', 'failed'],
   scaffold: ['code', 'failed'],
   code: ['deps', 'failed'],
   deps: ['checks', 'failed'],
-  // Back to the beginning when checks are to be tried again from a clean workspace.
+  // Back to the beginning when the checks are repeated in a clean workspace.
   checks: ['ready', 'scaffold', 'failed'],
   ready: [],
   failed: [],
@@ -39,20 +39,20 @@ export function mayFollow(from: BuildState, to: BuildState): boolean {
   return NEXT_BUILD_STATES[from].includes(to);
 }
 
-/** The way of a build that goes well. */
+/** The states of a successful build, in order. */
 const FORWARD = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'] as const;
 
-/** Whether this change means that the stage did what it is there for; a failure or a second try does not. */
+/** Whether this transition completes the stage; a failure or a repetition does not. */
 export function completesStage(from: BuildState, to: BuildState): boolean {
   return FORWARD.some((state, index) => state === from && FORWARD[index + 1] === to);
 }
 
-/** Whether nothing can happen to the job any more. */
+/** Whether the state is final. */
 export function isBuildOver(state: BuildState): state is 'ready' | 'failed' {
   return NEXT_BUILD_STATES[state].length === 0;
 }
 
-/** What people read for a state. */
+/** The text for a state that people read. */
 export const STAGE_LABELS: Readonly<Record<BuildState, string>> = {
   queued: 'Queued...',
   starting: 'Starting...',
@@ -84,10 +84,10 @@ export const buildRequestSchema = z
     runner: runnerNameSchema.optional(),
     port: portOptionSchema
       .optional()
-      .meta({ description: 'Where the application listens, when that cannot be told from its files.' }),
+      .meta({ description: 'The port of the application, when it cannot be found in its files.' }),
     previous_job_id: idSchema('job')
       .optional()
-      .meta({ description: 'A ready build of the same project that this one goes on from.' }),
+      .meta({ description: 'A ready build of the same project that this build continues.' }),
   })
   .meta({ id: 'BuildRequest' });
 export type BuildRequest = z.infer<typeof buildRequestSchema>;
@@ -96,14 +96,14 @@ export const buildStartedSchema = z
   .object({
     job_id: idSchema('job'),
     status: z.enum(['queued', 'scheduled']),
-    build_version: z
-      .string()
-      .meta({ description: 'What it will be called if no other build of the project is ready before it.' }),
+    build_version: z.string().meta({
+      description: 'The version of this build if no other build of the project becomes ready before it.',
+    }),
   })
   .meta({ id: 'BuildStarted' });
 export type BuildStarted = z.infer<typeof buildStartedSchema>;
 
-/** Of the sandbox behind the preview of a ready build. `expired`: it can never run again, only a rebuild helps. */
+/** The state of the sandbox of a ready build's preview. `expired`: it can never run again; only a rebuild helps. */
 export const BUILD_SANDBOX_STATES = ['running', 'paused', 'expired', 'unknown'] as const;
 export type BuildSandboxState = (typeof BUILD_SANDBOX_STATES)[number];
 
@@ -125,7 +125,7 @@ export const buildStatusSchema = z
     sandbox_expires_at: z
       .string()
       .nullable()
-      .meta({ description: 'Null while it sleeps: what sleeps does not run out.' }),
+      .meta({ description: 'Null while the preview sleeps: a sleeping preview does not expire.' }),
     sandbox_paused: z.boolean(),
     sandbox_state: z.enum(BUILD_SANDBOX_STATES).nullable().meta({
       description:
@@ -140,8 +140,8 @@ export const buildStatusSchema = z
       .meta({ description: 'The sandbox can never run again; a rebuild makes a new preview.' }),
     snapshot_url: z.string().nullable(),
     docs_ready: z.boolean(),
-    files_expired: z.boolean().meta({ description: 'What the runner made is not kept any more.' }),
-    logs_expired: z.boolean().meta({ description: 'What the build has said is not kept any more.' }),
+    files_expired: z.boolean().meta({ description: 'The files that the runner made were deleted.' }),
+    logs_expired: z.boolean().meta({ description: 'The log of the build was deleted.' }),
     created_at: z.string(),
     updated_at: z.string(),
   })
@@ -169,7 +169,7 @@ export const buildResumedSchema = z
   .meta({ id: 'BuildResumed' });
 export type BuildResumed = z.infer<typeof buildResumedSchema>;
 
-/** What really came of a snapshot, beside the reply that is always the same (R41, R42). */
+/** The actual outcome of a snapshot; the rest of the reply is always the same (R41, R42). */
 export const snapshotOutcomeSchema = z
   .object({
     outcome: z.enum(['paused', 'already_paused', 'failed']),
@@ -210,11 +210,11 @@ export const buildEventSchema = z
   .object({
     type: z.enum(BUILD_EVENTS),
     job_id: idSchema('job'),
-    /** What the job is in when the event happens; a stage that is completed is still that. */
+    /** The state of the job at the event. A completed stage is still the state of its job. */
     status: buildStateSchema,
     stage: buildStateSchema,
     stage_label: z.string(),
-    /** For people; of `ready` it is JSON with the preview's address, for those who only read the stream (R13). */
+    /** Text for people; for `ready` it is JSON with the preview's address, for clients that only read the stream (R13). */
     message: z.string(),
     timestamp: z.string(),
     debug_id: z.string().optional(),
@@ -267,7 +267,7 @@ export const jobViewSchema = z
   .object({
     job_id: idSchema('job'),
     status: buildStateSchema,
-    position: z.number().int().meta({ description: 'Counted from 1; 0 when it does not wait in line.' }),
+    position: z.number().int().meta({ description: 'Counted from 1; 0 when the build is not queued.' }),
     estimated_wait: waitEstimateSchema.nullable().optional(),
     usage: buildUsageSchema,
     message: z.string(),
@@ -287,7 +287,7 @@ export type IterationsGranted = z.infer<typeof iterationsGrantedSchema>;
 
 const docsSection = z.string().nullable();
 
-/** Markdown, each section null when neither the application nor its build says anything of the kind. */
+/** Sections in Markdown. A section is null when neither the application nor its build has anything for it. */
 export const buildDocsSchema = z
   .object({
     overview: docsSection,
@@ -304,29 +304,29 @@ export const buildFileSchema = z
   .meta({ id: 'BuildFile' });
 export type BuildFile = z.infer<typeof buildFileSchema>;
 
-/** What the runner made, also of a build that failed. */
+/** The files that the runner made, also of a failed build. */
 export const buildFilesSchema = z.object({ items: z.array(buildFileSchema) }).meta({ id: 'BuildFiles' });
 
 export const RESUME_ERRORS = ['sandbox_expired', 'sandbox_unreachable'] as const;
 export const BUILD_ERROR_TYPES = [...RESUME_ERRORS, 'files_expired', 'logs_expired'] as const;
 export type BuildErrorType = (typeof BUILD_ERROR_TYPES)[number];
 
-/** What a client can act on. A resume that failed also carries the words of the platform. */
+/** The error for a client to act on. A failed resume also has the platform's code and message. */
 const buildErrorDetailSchema = z
   .object({
     message: z.string(),
     error_type: z.enum(BUILD_ERROR_TYPES),
     retryable: z.boolean().optional().meta({ description: 'Whether the same request may succeed later.' }),
     code: z.string().optional().meta({ description: "The platform's own code for the failure." }),
-    platform_message: z.string().optional().meta({ description: "The platform's own words for it." }),
-    checkpoint_id: z.string().optional().meta({ description: 'The checkpoint that is at fault.' }),
+    platform_message: z.string().optional().meta({ description: "The platform's own message." }),
+    checkpoint_id: z.string().optional().meta({ description: 'The unusable checkpoint.' }),
   })
   .meta({ id: 'BuildErrorDetail' });
 
-/** Every answer of the builds' face that is not a success. */
+/** Every unsuccessful response of the builds API. */
 export const buildErrorReplySchema = z
   .object({
     detail: z.union([z.string(), buildErrorDetailSchema]),
-    debug_id: z.string().meta({ description: "Finds it in the server's log." }),
+    debug_id: z.string().meta({ description: "Identifies the failure in the server's log." }),
   })
   .meta({ id: 'BuildErrorReply' });

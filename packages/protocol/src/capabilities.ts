@@ -1,18 +1,18 @@
-/** What a runtime declares it can do. It is asked before anything is written. */
+/** The declared capabilities of a runtime. The engine checks them before it writes anything. */
 import { z } from 'zod';
 
 export const capabilitiesSchema = z.object({
-  /** What survives a pause. With `none`, nothing is ever recorded as paused. */
+  /** What survives a pause. With `none`, no sandbox is ever recorded as paused. */
   pause: z.enum(['memory', 'files', 'none']),
-  /** Whether the checkpoint of a pause may be started more than once. One that was made in place always may. */
+  /** Whether the checkpoint of a pause may be started more than once. A checkpoint of a snapshot in place always may. */
   replayable: z.boolean(),
   fork: z.boolean(),
-  /** Whether a snapshot leaves the same processes running; without it a snapshot is a pause and a resume. */
+  /** Whether a snapshot leaves the processes running; otherwise a snapshot is a pause and a resume. */
   snapshotWhileRunning: z.boolean(),
   pty: z.boolean(),
-  /** Whether a sandbox is kept away from the host and from the others. */
+  /** Whether sandboxes are isolated from the host and from each other. */
   isolated: z.boolean(),
-  /** Whether a template can be made from a root that somebody brings. */
+  /** Whether a template can be made from an uploaded root filesystem. */
   customTemplates: z.boolean(),
 });
 export type Capabilities = z.infer<typeof capabilitiesSchema>;

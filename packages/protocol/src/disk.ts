@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { idSchema } from './ids.ts';
 
 /**
- * How much room there is: `low` is announced, `refusing` begins nothing new, and `full` lives on the reserve.
+ * The level of free space: `low` is announced, `refusing` starts no new work, and `full` uses the reserve.
  */
 export const DISK_LEVELS = ['ok', 'low', 'refusing', 'full'] as const;
 export const diskLevelSchema = z.enum(DISK_LEVELS).meta({ id: 'DiskLevel' });
@@ -26,14 +26,14 @@ export const diskViewSchema = z
     level: diskLevelSchema,
     freeBytes: z.number().int(),
     totalBytes: z.number().int(),
-    lowBytes: z.number().int().meta({ description: 'With less free room than this the level is `low`.' }),
+    lowBytes: z.number().int().meta({ description: 'With less free space than this the level is `low`.' }),
     refuseBytes: z.number().int().meta({
-      description: 'With less free room than this creates, forks and snapshots are refused.',
+      description: 'With less free space than this, creates, forks and snapshots are refused.',
     }),
     reserve: z
       .object({ heldBytes: z.number().int(), wantedBytes: z.number().int() })
       .nullable()
-      .meta({ description: 'Room that is held back for a full disk, and how much it should be.' }),
+      .meta({ description: 'Space reserved for a full disk: its present and its intended size.' }),
     events: z
       .array(diskEventSchema)
       .meta({ description: 'The last 100 changes of the level, newest first.' }),

@@ -1,6 +1,6 @@
 /**
- * Every way a request can fail, as one closed set. A code without a status, an exit code, a hint and
- * a word on retrying does not compile.
+ * Every error code of the API, as one closed set. A code without an HTTP status, an exit code, a hint and a
+ * retryable flag does not compile.
  */
 
 export const ERROR_CODES = [
@@ -34,7 +34,7 @@ export const ERROR_CODES = [
 
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
-/** Connect's closed set of codes, for the wire that agents speak. */
+/** The error codes of the Connect protocol, which agents speak. */
 export type ConnectCode =
   | 'canceled'
   | 'unknown'
@@ -56,9 +56,9 @@ export type ConnectCode =
 interface ErrorFacts {
   readonly http: number;
   readonly connect: ConnectCode;
-  /** What `torpor` exits with. */
+  /** The exit code of the `torpor` command. */
   readonly exit: 1 | 10 | 11 | 12 | 13 | 14 | 15;
-  /** Whether the same request may succeed later without anybody changing anything. */
+  /** Whether the same request may succeed later without any change. */
   readonly retryable: boolean;
   readonly hint: string;
 }
@@ -257,16 +257,16 @@ export interface ErrorDetails {
   readonly operationId?: string;
   readonly checkpointId?: string;
   readonly retryAfterMs?: number;
-  /** Overrides the code's usual word: a command that may have run is not safe to send again. */
+  /** Overrides the code's default: a command that may have run is not safe to repeat. */
   readonly retryable?: boolean;
-  /** Overrides the code's usual hint. */
+  /** Overrides the code's default hint. */
   readonly hint?: string;
   readonly details?: Readonly<Record<string, unknown>>;
-  /** For the logs; never shown to a stranger. */
+  /** For the logs; never sent to a client. */
   readonly cause?: unknown;
 }
 
-/** What an error looks like on the wire, without the request id that the face adds. */
+/** An error in a response, without the request id that the API adds. */
 export interface ErrorBody {
   readonly code: ErrorCode;
   readonly message: string;
@@ -280,7 +280,7 @@ export interface ErrorBody {
 }
 
 /**
- * The one error of this project.
+ * The one error class of this project.
  *
  * ```ts
  * throw new TorporError('not_found', `There is no sandbox ${id}.`, { sandboxId: id });
@@ -305,7 +305,7 @@ export class TorporError extends Error {
     return this.extra.hint ?? FACTS[this.code].hint;
   }
 
-  /** The same error with more of the ids and details filled in; those it has already stay. */
+  /** The same error with additional ids and details; existing ones stay. */
   with(extra: ErrorDetails): TorporError {
     const details = { ...extra.details, ...this.extra.details };
     return new TorporError(this.code, this.message, {
@@ -330,13 +330,13 @@ export class TorporError extends Error {
     };
   }
 
-  /** Reads back what `toBody` wrote; a code of a newer version becomes `internal`. */
+  /** Reads the output of `toBody`; the unknown code of a newer version becomes `internal`. */
   static fromBody(body: ErrorBody): TorporError {
     const { code, message, ...extra } = body;
     return new TorporError(isErrorCode(code) ? code : 'internal', message, extra);
   }
 
-  /** The only converter from whatever was thrown. What it does not know is a fault of ours. */
+  /** The only converter from thrown values. An unknown value becomes `internal`. */
   static from(thrown: unknown): TorporError {
     if (thrown instanceof TorporError) return thrown;
     return new TorporError('internal', 'Something went wrong inside Torpor.', { cause: thrown });

@@ -1,6 +1,6 @@
 /**
- * The lines of the ledger: what may happen to a sandbox, and what each line says about it.
- * Every line also carries the state, generation and checkpoint the sandbox has *after* it.
+ * The events of the ledger: the event types, and the data of each.
+ * Every event also has the state, generation and checkpoint of the sandbox *after* it.
  */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
@@ -18,7 +18,7 @@ import {
 
 const errorData = z.object({ code: z.string(), message: z.string() });
 
-/** A start that failed on a checkpoint says on which, and where it is. */
+/** A start that failed because of a checkpoint has the checkpoint's id and location. */
 const startErrorData = errorData.extend({
   checkpointId: idSchema('ckpt').optional(),
   location: z.string().nullable().optional(),
@@ -49,7 +49,7 @@ const sealedData = z.object({
 const startedData = z.object({
   source: z.object({ checkpointId: idSchema('ckpt').nullable(), kind: sourceKindSchema }),
   lost: z.array(lossSchema),
-  /** Better sources that were passed over; absent when the best one was used. */
+  /** Better sources that were skipped; absent when the best source was used. */
   skipped: z.array(skippedSchema).optional(),
   endsAt: z.number().nullable(),
   durationMs: z.number().optional(),
@@ -63,13 +63,13 @@ const jobData = z.object({
   name: z.string().nullable(),
 });
 
-/** Every type of event with what it says. The keys are the closed set. */
+/** Every event type with the schema of its data. The keys are the closed set. */
 export const EVENT_DATA = {
   'sandbox.created': z.object({ template: z.string().nullable(), runtime: z.string() }),
   'sandbox.started': startedData,
   'sandbox.failed': z.object({ error: startErrorData }),
   'sandbox.pausing': z.object({ reason: reasonSchema, mode: z.enum(['memory', 'files']) }),
-  /** `skipped` has the memory where it could not be captured and the policy allowed to keep the files alone. */
+  /** `skipped` contains the memory when it could not be captured and the policy allowed a checkpoint of files only. */
   'sandbox.paused': sealedData.extend({
     lost: z.array(lossSchema),
     skipped: z.array(skippedSchema).optional(),
@@ -79,7 +79,7 @@ export const EVENT_DATA = {
   'sandbox.resumed': startedData,
   'sandbox.resume_failed': z.object({ error: startErrorData }),
   'sandbox.recovered': sealedData.extend({ ...repairData.shape, lost: z.array(lossSchema) }),
-  /** The checkpoint whose files were proved unusable, where it is and how; absent when there never was one. */
+  /** The checkpoint whose files were proved unusable, its location and code; absent when there never was a checkpoint. */
   'sandbox.lost': z.object({
     reason: z.string(),
     previousState: sandboxStateSchema,
@@ -91,14 +91,14 @@ export const EVENT_DATA = {
   'sandbox.killed': z.object({}),
   'lifetime.set': z.object({ endsAt: z.number().nullable(), timeoutSeconds: z.number().nullable() }),
   'retention.set': z.object({ deletePausedAfterSeconds: retentionSchema }),
-  /** It will be deleted at `deletesAt`, unless it is used before. */
+  /** The sandbox will be deleted at `deletesAt`, unless it is used before. */
   'sandbox.expiring': z.object({ deletesAt: z.number(), unusedSince: z.number().nullable() }),
   /** The policy under which the deletion was announced has changed. */
   'sandbox.expiry_withdrawn': z.object({ deletesAt: z.number() }),
   'network.set': z.object({ network: networkSchema }),
-  /** By name: commands and environments stand in the sandbox. */
+  /** Names only: the commands and environments are in the sandbox's own view. */
   'services.set': z.object({ services: z.array(z.string()) }),
-  /** A connection or a look-up that the policy of the sandbox refused; `count` of the same kind. */
+  /** A connection or DNS lookup that the network policy refused; `count` is how many of the same kind. */
   'network.refused': z.object({
     via: z.enum(['tcp', 'udp', 'dns']),
     destination: z.string(),

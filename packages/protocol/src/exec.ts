@@ -1,11 +1,11 @@
-/** Running a command in a sandbox: what is asked, and what comes back in one piece or as a stream. */
+/** Running a command in a sandbox: the request, the reply, and the events of a stream. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 import { processViewSchema } from './processes.ts';
 import { envSchema } from './requests.ts';
 import { errorBodySchema } from './views.ts';
 
-/** What one argument of a Linux process can hold, with a little room. */
+/** A little below the limit of Linux for one argument (131,072 bytes). */
 const MAX_COMMAND_BYTES = 131_000;
 const MAX_STDIN_CHARACTERS = 1_000_000;
 const MAX_EXEC_SECONDS = 24 * 3600;
@@ -33,13 +33,13 @@ export const execRequestSchema = z
       .optional()
       .meta({
         description:
-          'After this the command is killed. The answer in one piece is then the error `timeout`, whose ' +
-          '`details` have the last of `stdout` and `stderr`; a stream ends with the event `error`. Absent: ' +
-          '300 for an answer in one piece, no limit for a stream or a process in the background.',
+          'After this time the command is killed. A request without a stream then gets the error `timeout`, whose ' +
+          '`details` have the end of `stdout` and `stderr`; a stream ends with the event `error`. Absent: ' +
+          '300 for a request without a stream, no limit for a stream or a background process.',
       }),
     stdin: z.string().max(MAX_STDIN_CHARACTERS).optional(),
     background: z.boolean().optional().meta({
-      description: 'Answers as soon as the process runs, and leaves it running.',
+      description: 'Replies as soon as the process runs, and leaves it running.',
     }),
   })
   .meta({ id: 'Exec' });
@@ -50,15 +50,15 @@ export const execReplySchema = z
     exitCode: z
       .number()
       .int()
-      .meta({ description: "The command's own, or 128 and the number of the signal." }),
-    signal: z.string().nullable().meta({ description: 'The signal that ended it.' }),
+      .meta({ description: "The command's exit code, or 128 plus the number of the signal that ended it." }),
+    signal: z.string().nullable().meta({ description: 'The signal that ended the command.' }),
     stdout: z.string(),
     stderr: z.string(),
     truncated: z
       .boolean()
-      .meta({ description: 'Whether more came than an answer holds; the rest was dropped.' }),
+      .meta({ description: 'Whether the output was longer than a reply can hold; the rest was dropped.' }),
     durationMs: z.number().int(),
-    autoResumed: z.boolean().meta({ description: 'Whether the sandbox was asleep and woke for this.' }),
+    autoResumed: z.boolean().meta({ description: 'Whether this request woke the sandbox.' }),
   })
   .meta({ id: 'ExecReply' });
 export type ExecReply = z.infer<typeof execReplySchema>;
@@ -68,7 +68,7 @@ export const backgroundReplySchema = z
   .meta({ id: 'BackgroundReply' });
 export type BackgroundReply = z.infer<typeof backgroundReplySchema>;
 
-/** The events of a streamed command, by name: `start`, output as it comes, then `end` or `error`. */
+/** The events of a streamed command, by name: `start`, then output, then `end` or `error`. */
 export const EXEC_EVENT_DATA = {
   start: z.object({ pid: z.number().int(), autoResumed: z.boolean() }),
   stdout: z.object({ data: z.string() }),

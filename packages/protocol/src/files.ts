@@ -1,4 +1,4 @@
-/** Files of a sandbox as answers show them. Contents go as plain bytes. */
+/** The files of a sandbox as responses show them. Contents are transferred as plain bytes. */
 import { z } from 'zod';
 
 export const fileEntrySchema = z

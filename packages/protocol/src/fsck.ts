@@ -1,4 +1,4 @@
-/** What a check of the whole store found: everything that is not simply well, and what was done about it. */
+/** The result of a check of the whole store: everything that is not in order, and the repairs. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 import { sandboxStateSchema } from './states.ts';
@@ -9,8 +9,8 @@ export const findingSchema = z.object({
   checkpointId: idSchema('ckpt').nullable(),
   what: z.enum(['unknown', 'damaged', 'missing', 'lost', 'recovered']).meta({
     description:
-      'unknown: the runtime or the checkpoint store could not be asked. damaged: a part of the checkpoint is. ' +
-      'missing: the files of the checkpoint are not there. lost: nothing usable is left. ' +
+      'unknown: the runtime or the checkpoint store did not answer. damaged: a part of the checkpoint is damaged. ' +
+      'missing: the files of the checkpoint are missing. lost: nothing usable is left. ' +
       'recovered: its files came back, its processes did not.',
   }),
   detail: z.string(),
@@ -19,22 +19,25 @@ export type Finding = z.infer<typeof findingSchema>;
 
 export const fsckReportSchema = z
   .object({
-    /** What the round of repairs did, over everything the server looks after. */
+    /** The repairs over all organisations. */
     round: z.object({
-      takenUp: z.number().int().meta({ description: 'Operations that nobody drove any more.' }),
+      takenUp: z
+        .number()
+        .int()
+        .meta({ description: 'Operations whose server was gone, and which were taken over.' }),
       repaired: z.number().int(),
       unknown: z.number().int(),
-      failed: z.number().int().meta({ description: 'What could not be looked at; the log says why.' }),
+      failed: z.number().int().meta({ description: 'Checks that failed; the log says why.' }),
     }),
     did: z
       .array(z.object({ sandboxId: idSchema('sbx'), what: z.string() }))
-      .meta({ description: "What was done about the caller's sandboxes, and about what was nobody's." }),
+      .meta({ description: "The repairs of the caller's sandboxes, and of leftovers without an owner." }),
     sandboxes: z
       .number()
       .int()
-      .meta({ description: "How many of the caller's organisation were looked at." }),
+      .meta({ description: "How many sandboxes of the caller's organisation were checked." }),
     checkpoints: z.number().int().meta({
-      description: 'How many checkpoints of the organisation were looked at, in presence and sizes.',
+      description: 'How many checkpoints of the organisation were checked for presence and size.',
     }),
     findings: z.array(findingSchema),
     durationMs: z.number().int(),

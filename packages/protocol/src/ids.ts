@@ -1,13 +1,13 @@
 /**
- * Ids say what they name: a kind, an underscore, twenty characters of `[a-z0-9]`.
- * The part after `sbx_` is also a host label, so it never holds a dash.
+ * Ids: a kind, an underscore, twenty characters of `[a-z0-9]`.
+ * The part after `sbx_` is also part of a host label, so it never contains a dash.
  */
 import { z } from 'zod';
 
 const KINDS = ['sbx', 'ckpt', 'job', 'op', 'evt', 'ses', 'turn', 'req'] as const;
 export type IdKind = (typeof KINDS)[number];
 
-/** An id of one kind. The compiler keeps a checkpoint's id out of a sandbox's place. */
+/** An id of one kind. The compiler refuses the id of a checkpoint where the id of a sandbox is expected. */
 export type Id<K extends IdKind> = `${K}_${string}`;
 export type SandboxId = Id<'sbx'>;
 export type CheckpointId = Id<'ckpt'>;
@@ -20,14 +20,14 @@ export type RequestId = Id<'req'>;
 
 const LENGTH = 20;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
-/** The largest multiple of the alphabet's size below 256: bytes above it would favour its first letters. */
+/** The largest multiple of the alphabet's size below 256. Larger bytes would favour the first letters, and are skipped. */
 const UNBIASED = 256 - (256 % ALPHABET.length);
 
 export function isId<K extends IdKind>(kind: K, text: string): text is Id<K> {
   return text.startsWith(`${kind}_`) && /^[a-z0-9]{20}$/.test(text.slice(kind.length + 1));
 }
 
-/** Makes an id from a source of random bytes, which a test may choose. */
+/** Makes an id from a source of random bytes, which a test can replace. */
 export function makeId<K extends IdKind>(kind: K, randomBytes: (n: number) => Uint8Array): Id<K> {
   let text = '';
   while (text.length < LENGTH) {
@@ -44,7 +44,7 @@ export function parseSandboxId(text: string): SandboxId | undefined {
   return isId('sbx', full) ? full : undefined;
 }
 
-/** The part of a sandbox id that stands in host names and E2B's calls. */
+/** The part of a sandbox id that host names and E2B's calls use. */
 export function bareSandboxId(id: SandboxId): string {
   return id.slice('sbx_'.length);
 }

@@ -1,5 +1,5 @@
 /**
- * Tracked jobs: the declared services of a sandbox and the processes started in its background. A job follows its
+ * Tracked jobs: the declared services and background processes of a sandbox. A job follows its
  * sandbox: it is `running` only while the sandbox runs, and `suspended` only while the sandbox sleeps with its memory.
  */
 import { z } from 'zod';
@@ -10,12 +10,12 @@ export const JOB_STATES = ['running', 'suspended', 'completed', 'lost'] as const
 export const jobStateSchema = z.enum(JOB_STATES);
 export type JobState = z.infer<typeof jobStateSchema>;
 
-/** What can happen to a job after it was created. Each is also an event of the ledger, as in `job.suspended`. */
+/** The changes of a job after its creation. Each is also an event of the ledger, for example `job.suspended`. */
 export const JOB_CHANGES = ['suspended', 'resumed', 'restarted', 'completed', 'lost'] as const;
 export type JobChange = (typeof JOB_CHANGES)[number];
 
 /**
- * The state that a change leads to; a change that is not listed is refused. A job that has ended runs again only when
+ * The state after each change; a change that is not listed is refused. A job that has ended runs again only when
  * its sandbox is brought back to a checkpoint in which it ran (`resumed`), or when it is a service and the sandbox is
  * started again (`restarted`).
  */
@@ -30,7 +30,7 @@ export function hasJobEnded(state: JobState): boolean {
   return state === 'completed' || state === 'lost';
 }
 
-/** Why a job is lost, each with the sentence that people read. */
+/** The reasons for which a job is lost, each with the sentence that people read. */
 export const JOB_LOSSES = {
   files_only_pause:
     'The sandbox was paused and only its files were kept. A service starts again with the sandbox.',
@@ -61,7 +61,7 @@ export const trackedJobSchema = z
     generation: z
       .number()
       .int()
-      .meta({ description: 'The start of the sandbox in which its process began.' }),
+      .meta({ description: 'The generation of the sandbox in which the process started.' }),
     restarts: z
       .number()
       .int()
@@ -70,13 +70,15 @@ export const trackedJobSchema = z
       .nullable()
       .meta({ description: 'The job of another sandbox whose process this one is a copy of.' }),
     createdAt: z.number().int(),
-    startedAt: z.number().int().meta({ description: 'When its present process began.' }),
+    startedAt: z.number().int().meta({ description: 'When the present process of the job started.' }),
     endedAt: z.number().int().nullable(),
     exitCode: z
       .number()
       .int()
       .nullable()
-      .meta({ description: 'Of a completed job; 128 and the number of the signal when a signal ended it.' }),
+      .meta({
+        description: 'For a completed job; 128 plus the number of the signal when a signal ended it.',
+      }),
     signal: z.string().nullable(),
     lost: z
       .object({ reason: jobLossSchema, message: z.string() })
@@ -92,12 +94,12 @@ export const buildReferenceSchema = z
     kind: z.literal('build'),
     status: buildStateSchema,
     sandboxId: idSchema('sbx').nullable(),
-    url: z.string().meta({ description: 'Where the builds API tells more of it.' }),
+    url: z.string().meta({ description: 'The address of the build in the builds API.' }),
   })
   .meta({ id: 'BuildReference' });
 export type BuildReference = z.infer<typeof buildReferenceSchema>;
 
-/** What an id that starts with `job_` can name. */
+/** A job of any kind: what an id with the prefix `job_` can name. */
 export const anyJobSchema = z.union([trackedJobSchema, buildReferenceSchema]);
 export type AnyJobView = z.infer<typeof anyJobSchema>;
 
@@ -105,7 +107,7 @@ export type AnyJobView = z.infer<typeof anyJobSchema>;
 export const DEFAULT_GRACE_SECONDS = 10;
 export const MAX_GRACE_SECONDS = 60;
 
-/** The tag by which an agent knows the process of a declared service. */
+/** The tag with which an agent marks the process of a declared service. */
 export function serviceTag(name: string): string {
   return `service:${name}`;
 }

@@ -1,4 +1,4 @@
-/** API keys as callers see them. The key itself is shown once, when it is made. */
+/** API keys as callers see them. The key itself is shown once, when it is created. */
 import { z } from 'zod';
 
 /** Users of an organisation, as their own systems name them. */
@@ -16,10 +16,10 @@ export const keyViewSchema = z
     org: z.string(),
     subject: z.string().nullable().meta({
       description:
-        'Whose key it is. Null: a service key, which may manage keys and name any user in the header Torpor-User.',
+        'The user of the key. Null: a service key, which may manage keys and name any user in the header Torpor-User.',
     }),
     operator: z.boolean().meta({
-      description: 'Whether it may manage organisations, and the keys, quotas and usage of each.',
+      description: 'Whether the key may manage organisations, and the keys, quotas and usage of each.',
     }),
     createdAt: z.number().int(),
     expiresAt: z.number().int().nullable(),
@@ -32,7 +32,7 @@ export const createKeyRequestSchema = z
   .strictObject({
     name: z.string().min(1).max(128),
     subject: subjectSchema.optional(),
-    /** Only a service key of the default organisation can carry it, and only an operator key can give it. */
+    /** Only a service key of the default organisation can have the operator right, and only an operator key can grant it. */
     operator: z.boolean().optional(),
     expiresInSeconds: z
       .number()
@@ -49,6 +49,6 @@ export const createKeyRequestSchema = z
 export type CreateKeyRequest = z.infer<typeof createKeyRequestSchema>;
 
 export const createdKeySchema = keyViewSchema
-  .extend({ key: z.string().meta({ description: 'Kept nowhere: this is the only time it is shown.' }) })
+  .extend({ key: z.string().meta({ description: 'Shown only here: the server does not store the key.' }) })
   .meta({ id: 'CreatedKey' });
 export type CreatedKey = z.infer<typeof createdKeySchema>;

@@ -1,4 +1,4 @@
-/** What every answer about a lost sandbox says, so that nobody has to search its events for the cause. */
+/** The cause of a lost sandbox, which every response about it repeats, so that a client need not search its events. */
 import type { ErrorDetails } from './errors.ts';
 import type { LostCheckpoint } from './views.ts';
 

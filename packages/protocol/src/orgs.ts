@@ -1,4 +1,4 @@
-/** Organisations, their quotas, and what they have used. */
+/** Organisations, their quotas and their usage. */
 import { z } from 'zod';
 import { retentionSchema } from './requests.ts';
 
@@ -14,12 +14,12 @@ export const orgIdSchema = z
 
 /** Every quota, with what it limits; a quota without a description does not compile. */
 export const QUOTAS = {
-  runningSandboxes: 'Sandboxes that run, counting those that are being created, paused or resumed.',
-  sandboxes: 'Sandboxes that run or sleep.',
+  runningSandboxes: 'Running sandboxes, including those that are being created, paused or resumed.',
+  sandboxes: 'Running and paused sandboxes.',
   memoryMb: 'Memory limits of the running sandboxes, in MB. Runtimes that limit no memory count as 0.',
-  diskMb: 'Bytes of the sealed checkpoints, in MB. At the limit nothing new is begun; a pause never fails.',
-  runningBuilds: 'Builds that are worked on at once. Others wait in line.',
-  queuedBuilds: 'Builds that wait in line.',
+  diskMb: 'Size of the sealed checkpoints, in MB. At the limit nothing new is started; a pause never fails.',
+  runningBuilds: 'Builds that run at once. Further builds are queued.',
+  queuedBuilds: 'Queued builds.',
 } as const;
 export type QuotaName = keyof typeof QUOTAS;
 export const QUOTA_NAMES = Object.keys(QUOTAS) as QuotaName[];
@@ -33,11 +33,11 @@ const eachQuota = <T extends z.ZodType>(schema: T) =>
 
 export const quotasSchema = z.strictObject(eachQuota(limitSchema)).meta({
   id: 'Quotas',
-  description: 'Null is no limit.',
+  description: 'Null: no limit.',
 });
 export type Quotas = z.infer<typeof quotasSchema>;
 
-/** What is not named stays as it is. */
+/** Quotas that are not named stay unchanged. */
 const quotaChangeSchema = z.strictObject(eachQuota(limitSchema.optional())).meta({ id: 'QuotaChange' });
 export type QuotaChange = z.infer<typeof quotaChangeSchema>;
 
@@ -53,7 +53,7 @@ export type OrgView = z.infer<typeof orgViewSchema>;
 
 export const orgDetailsSchema = orgViewSchema
   .extend({
-    used: z.strictObject(eachQuota(z.number())).meta({ description: 'What counts against each quota now.' }),
+    used: z.strictObject(eachQuota(z.number())).meta({ description: 'The present usage of each quota.' }),
   })
   .meta({ id: 'OrganisationDetails' });
 export type OrgDetails = z.infer<typeof orgDetailsSchema>;
@@ -75,7 +75,7 @@ export const changeOrgRequestSchema = z
   .meta({ id: 'ChangeOrganisation' });
 export type ChangeOrgRequest = z.infer<typeof changeOrgRequestSchema>;
 
-/** What an organisation used between two moments. */
+/** The usage of an organisation between two moments. */
 export const usageViewSchema = z
   .object({
     orgId: z.string(),

@@ -7,7 +7,7 @@ export interface Page<T> {
 }
 
 /**
- * `found` was read with a limit of `limit + 1`. The extra row is not shown; it only tells that another page follows.
+ * `found` was read with a limit of `limit + 1`. The extra row is not shown; it only says that another page follows.
  * Without it a last page that is full would lead to an empty one.
  */
 export function pageOf<T>(found: readonly T[], limit: number, cursorOf: (last: T) => string): Page<T> {

@@ -1,4 +1,4 @@
-/** The ports of a sandbox: those it declares and those it listens on, and who may visit them. */
+/** The ports of a sandbox: declared ports, ports on which programs listen, and preview links. */
 import { z } from 'zod';
 import { portSchema } from './requests.ts';
 
@@ -8,9 +8,9 @@ export const portViewSchema = z
     url: z
       .string()
       .nullable()
-      .meta({ description: 'Where it can be visited; one that sleeps wakes for it.' }),
-    service: z.string().nullable().meta({ description: 'The service that declares it.' }),
-    listening: z.boolean().meta({ description: 'Whether something in the sandbox listens there now.' }),
+      .meta({ description: 'The preview address; a request to it wakes a sandbox that sleeps.' }),
+    service: z.string().nullable().meta({ description: 'The service that declares the port.' }),
+    listening: z.boolean().meta({ description: 'Whether a program in the sandbox listens on the port now.' }),
     address: z.string().nullable(),
     pid: z.number().int().nullable(),
     process: z.string().nullable(),
@@ -18,7 +18,7 @@ export const portViewSchema = z
   .meta({ id: 'Port' });
 export type PortView = z.infer<typeof portViewSchema>;
 
-/** In which a program proves that it may visit a private preview. */
+/** The header with which a program authenticates at a private preview. */
 export const PREVIEW_TOKEN_HEADER = 'Torpor-Preview-Token';
 
 export const previewLinkRequestSchema = z
@@ -31,9 +31,9 @@ export type PreviewLinkRequest = z.infer<typeof previewLinkRequestSchema>;
 
 export const previewLinkSchema = z
   .object({
-    url: z.string().meta({ description: 'For a browser; of a private preview it works once.' }),
-    expiresAt: z.number().int().nullable().meta({ description: 'Null when it does not.' }),
-    token: z.string().meta({ description: 'For programs, in the header that is named.' }),
+    url: z.string().meta({ description: 'For a browser; for a private preview the link works once.' }),
+    expiresAt: z.number().int().nullable().meta({ description: 'Null when the link does not expire.' }),
+    token: z.string().meta({ description: 'For programs, in the header named by `header`.' }),
     header: z.string(),
   })
   .meta({ id: 'PreviewLink' });

@@ -1,4 +1,4 @@
-/** What runs, ran or was to run in a sandbox: its processes and its declared services. */
+/** The processes and declared services of a sandbox: running, ended, or lost. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 
@@ -11,16 +11,16 @@ export const processViewSchema = z
     id: z
       .string()
       .nullable()
-      .meta({ description: 'Of a process in the background; a service has its name.' }),
+      .meta({ description: 'The id of a background process, or the name of a service.' }),
     jobId: idSchema('job')
       .nullable()
-      .meta({ description: 'The tracked job that this is; null for a command that nobody tracks.' }),
+      .meta({ description: 'The id of the tracked job; null for a command that is not tracked.' }),
     kind: z.enum(['process', 'background', 'service']),
     pid: z.number().int().nullable(),
     command: z.string(),
     cwd: z.string().nullable(),
     status: processStatusSchema,
-    reason: z.string().nullable().meta({ description: 'Why it is lost, or how it ended.' }),
+    reason: z.string().nullable().meta({ description: 'Why the process is lost, or how it ended.' }),
     startedAt: z.number().int().nullable(),
   })
   .meta({ id: 'Process' });

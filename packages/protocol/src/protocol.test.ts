@@ -8,7 +8,7 @@ import { FOREIGN_STATES, SANDBOX_STATES } from './states.ts';
 import { operationViewSchema, sandboxViewSchema } from './views.ts';
 
 describe('ids', () => {
-  it('have a kind and twenty characters (R110)', () => {
+  it('have a prefix for their kind and twenty characters (R110)', () => {
     let n = 0;
     const id = makeId('sbx', (length) => Uint8Array.from({ length }, () => n++ % 256));
     expect(id).toMatch(/^sbx_[a-z0-9]{20}$/);
@@ -16,13 +16,13 @@ describe('ids', () => {
     expect(isId('ckpt', id)).toBe(false);
   });
 
-  it('do not favour a letter: bytes past the last full round of the alphabet are left out', () => {
+  it('are uniformly distributed: bytes past the last full round of the alphabet are skipped', () => {
     let calls = 0;
     const id = makeId('op', (length) => new Uint8Array(length).fill(calls++ === 0 ? 255 : 0));
     expect(id).toBe(`op_${'a'.repeat(20)}`);
   });
 
-  it('of sandboxes are accepted with and without their kind', () => {
+  it('of sandboxes are accepted with and without their prefix', () => {
     const bare = 'a'.repeat(20);
     expect(parseSandboxId(bare)).toBe(`sbx_${bare}`);
     expect(parseSandboxId(`sbx_${bare}`)).toBe(`sbx_${bare}`);
@@ -42,7 +42,7 @@ describe('ids', () => {
 });
 
 describe('errors', () => {
-  it('have a status, an exit code and a hint each', () => {
+  it('each have a status, an exit code and a hint', () => {
     for (const code of ERROR_CODES) {
       const facts = factsOf(code);
       expect(facts.http, code).toBeGreaterThanOrEqual(400);
@@ -51,7 +51,7 @@ describe('errors', () => {
     }
   });
 
-  it('tell expired, unreachable and the kinds of bad checkpoint apart (R91)', () => {
+  it('distinguish expired, unreachable and the kinds of unusable checkpoints (R91)', () => {
     const codes: ErrorCode[] = [
       'checkpoint_missing',
       'checkpoint_corrupt',
@@ -68,7 +68,7 @@ describe('errors', () => {
     ]);
   });
 
-  it('come back from the wire as they were', () => {
+  it('survive serialisation unchanged', () => {
     const error = new TorporError('checkpoint_missing', 'gone', {
       sandboxId: 'sbx_a',
       checkpointId: 'ckpt_b',
@@ -81,7 +81,7 @@ describe('errors', () => {
     expect(JSON.stringify(error.toBody())).not.toContain('secret');
   });
 
-  it('make anything unknown a fault of ours, without telling strangers what it was (R114)', () => {
+  it('become internal for unknown causes, without revealing the cause to clients (R114)', () => {
     const error = TorporError.from(new Error('password=hunter2'));
     expect(error.code).toBe('internal');
     expect(JSON.stringify(error.toBody())).not.toContain('hunter2');
@@ -90,14 +90,14 @@ describe('errors', () => {
 });
 
 describe('states', () => {
-  it('have exactly one of ours for each word of the documents (R84)', () => {
+  it('have exactly one state for each word of the documents (R84)', () => {
     for (const state of Object.values(FOREIGN_STATES)) expect(SANDBOX_STATES).toContain(state);
     expect(Object.keys(FOREIGN_STATES)).toHaveLength(9);
   });
 });
 
 describe('requests', () => {
-  it('refuse what they do not know, what is too much, and what contradicts itself', () => {
+  it('refuse unknown fields, values out of range, and contradictions', () => {
     const ckpt = `ckpt_${'a'.repeat(20)}`;
     for (const wrong of [
       { timeoutSecond: 5 },
@@ -127,7 +127,7 @@ describe('requests', () => {
 });
 
 describe('the schemas', () => {
-  it('can be written as JSON Schema, each under its own name, for the OpenAPI document', () => {
+  it('can be converted to JSON Schema, each under its own name, for the OpenAPI document', () => {
     for (const schema of [
       createRequestSchema,
       sandboxViewSchema,

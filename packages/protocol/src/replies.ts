@@ -1,19 +1,19 @@
-/** Answers that are more than one view, and views too small for a file of their own. */
+/** Replies that combine several views, and small views. */
 import { z } from 'zod';
 import { diskLevelSchema } from './disk.ts';
 import { checkpointViewSchema, errorBodySchema, pageSchema, sandboxViewSchema } from './views.ts';
 
-/** Every answer that is not a success. */
+/** Every unsuccessful response. */
 export const errorReplySchema = z.object({ error: errorBodySchema }).meta({ id: 'ErrorReply' });
 
-/** One item per fork that was asked for; one that failed does not hide the others. */
+/** One item per requested fork: a sandbox or an error. */
 export const forkReplySchema = z
   .object({ items: z.array(z.union([z.object({ sandbox: sandboxViewSchema }), errorReplySchema])) })
   .meta({ id: 'ForkReply' });
 export type ForkReply = z.infer<typeof forkReplySchema>;
 
 export const checkpointPageSchema = pageSchema(checkpointViewSchema).extend({
-  bytes: z.number().int().meta({ description: 'What all checkpoints of the sandbox take together.' }),
+  bytes: z.number().int().meta({ description: 'The total size of all checkpoints of the sandbox.' }),
 });
 export type CheckpointPage = z.infer<typeof checkpointPageSchema>;
 

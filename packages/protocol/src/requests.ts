@@ -1,9 +1,9 @@
-/** What callers may ask for. Unknown fields are refused, so that a misspelt option is never ignored. */
+/** The requests of the API. Unknown fields are refused, so that a misspelt option is never ignored. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 import { fallbackSchema } from './states.ts';
 
-/** Thirty days; longer than any lifetime a caller can mean, short enough to stay an exact integer. */
+/** Thirty days: longer than any useful lifetime, and small enough to stay an exact integer. */
 const MAX_SECONDS = 30 * 24 * 3600;
 
 export const nameSchema = z
@@ -24,17 +24,17 @@ const metadataSchema = z
 export const portSchema = z.number().int().min(1).max(65_535);
 const secondsSchema = z.number().int().min(1).max(MAX_SECONDS);
 
-/** Ten years; what is to be kept for longer is kept for good. */
+/** Ten years. To keep a sandbox for longer, use null. */
 const MAX_RETENTION_SECONDS = 3_650 * 24 * 3600;
 
-/** Null: for good. */
+/** Null: for ever. */
 export const retentionSchema = z
   .union([z.number().int().min(1).max(MAX_RETENTION_SECONDS), z.literal('default')])
   .nullable()
   .meta({
     id: 'Retention',
     description:
-      'Seconds that a paused sandbox is kept without use before it is deleted; null keeps it for good, "default" ' +
+      'Seconds that a paused sandbox is kept without use before it is deleted; null keeps it for ever, "default" ' +
       'leaves it to the organisation (of a sandbox) or to the server (of an organisation). A deletion is announced ' +
       'by a `sandbox.expiring` event, 24 hours ahead unless the server is set otherwise.',
   });
@@ -47,7 +47,7 @@ export const serviceSchema = z
     cwd: z.string().min(1).max(4_096).optional(),
     port: portSchema.optional(),
     env: envSchema.optional(),
-    /** Ready when the port accepts, or when this path answers below 500, within the time given. */
+    /** The service is ready when its port accepts connections, or when this path answers with a status below 500, in time. */
     ready: z
       .strictObject({ path: z.string().startsWith('/').optional(), timeoutSeconds: secondsSchema.optional() })
       .optional(),
@@ -67,7 +67,7 @@ export const networkSchema = z.strictObject({
 });
 export type Network = z.infer<typeof networkSchema>;
 
-/** The upper bounds are what a kernel can still count, and more than a machine has: 4 TiB, 1,024 CPUs, 1 PiB. */
+/** The upper bounds are more than a machine has, and still valid for the kernel: 4 TiB, 1,024 CPUs, 1 PiB. */
 export const resourcesSchema = z.strictObject({
   memoryMb: z
     .number()
@@ -86,14 +86,14 @@ export const resourcesSchema = z.strictObject({
 });
 export type Resources = z.infer<typeof resourcesSchema>;
 
-/** What a new sandbox can be given, whatever it comes from. */
+/** The options of a new sandbox, created or forked. */
 const sandboxFields = {
   name: nameSchema.optional(),
   metadata: metadataSchema.optional(),
   env: envSchema.optional(),
   timeoutSeconds: secondsSchema.optional(),
   onTimeout: z.enum(['pause', 'kill']).optional(),
-  /** What it keeps when it goes to sleep by itself; absent: as much as the runtime can. */
+  /** What an automatic pause keeps; absent: as much as the runtime can. */
   pauseMode: z.enum(['memory', 'files']).optional(),
   deletePausedAfterSeconds: retentionSchema.optional(),
   idleSeconds: secondsSchema.optional(),
@@ -130,7 +130,7 @@ export const resumeRequestSchema = z
     timeoutSeconds: secondsSchema.optional(),
     from: idSchema('ckpt').optional(),
     fallback: z.array(fallbackSchema).max(3).optional(),
-    /** `files` starts from the files alone, also where there is memory. */
+    /** `files` starts from the files only, even if the checkpoint has memory. */
     mode: z.enum(['memory', 'files']).optional(),
   })
   .meta({ id: 'ResumeSandbox' });

@@ -1,10 +1,10 @@
-/** How a sandbox is, and how much room it has: reads that never wake it. */
+/** The health and disk usage of a sandbox: reads that never wake it. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 import { sandboxStateSchema } from './states.ts';
 import { errorBodySchema, evidenceSchema } from './views.ts';
 
-/** `answers` and `silent` are of a sandbox that runs; of every other state there is no agent to ask. */
+/** `answers` and `silent` apply to a running sandbox; in every other state there is no agent to ask. */
 export const agentHealthSchema = z.enum(['answers', 'silent', 'not_running']);
 export type AgentHealth = z.infer<typeof agentHealthSchema>;
 
@@ -21,14 +21,14 @@ export const sandboxHealthSchema = z
       .number()
       .int()
       .nullable()
-      .meta({ description: 'Since its last start; null when it does not run.' }),
+      .meta({ description: 'Since the last start; null when the sandbox does not run.' }),
   })
   .meta({ id: 'SandboxHealth' });
 export type SandboxHealth = z.infer<typeof sandboxHealthSchema>;
 
 export const driveViewSchema = z
   .object({
-    path: z.string().meta({ description: 'Where it is mounted in the sandbox.' }),
+    path: z.string().meta({ description: 'The mount point in the sandbox.' }),
     totalBytes: z.number(),
     usedBytes: z.number(),
     freeBytes: z.number(),

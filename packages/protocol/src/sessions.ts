@@ -1,4 +1,4 @@
-/** Conversations bound to sandboxes: what callers may ask of them, and what they see. */
+/** Sessions: conversations bound to sandboxes. */
 import { z } from 'zod';
 import { ERROR_CODES } from './errors.ts';
 import { idSchema } from './ids.ts';
@@ -6,7 +6,7 @@ import { createRequestSchema, envSchema } from './requests.ts';
 import { lossSchema } from './states.ts';
 import { errorBodySchema, sandboxViewSchema, sourceSchema } from './views.ts';
 
-/** What a caller calls a thread by; it means the same session until that is ended. */
+/** The caller's own name for a session. It names the same session until that session is ended. */
 export const sessionKeySchema = z.string().regex(/^[\x21-\x7e]{1,200}$/, 'visible ASCII without spaces');
 
 export const programSchema = z
@@ -23,7 +23,7 @@ export const programSchema = z
   .meta({ id: 'SessionProgram' });
 export type Program = z.infer<typeof programSchema>;
 
-/** A name could be taken when the sandbox has to be replaced. */
+/** Without a name: when the sandbox has to be replaced, its name could still be in use. */
 const sessionSandboxSchema = createRequestSchema.refine(({ name }) => name === undefined, {
   message: 'the sandbox of a session has no name of its own',
   path: ['name'],
@@ -37,7 +37,7 @@ export const openSessionRequestSchema = z
   .strictObject({
     key: sessionKeySchema,
     ...sessionSpecFields,
-    /** Whether its sandbox is woken or made at once; without, the first turn does it. */
+    /** Whether the sandbox is woken or created at once; otherwise the first turn does it. */
     spawn: z.boolean().default(true),
   })
   .meta({ id: 'OpenSession' });
@@ -45,9 +45,9 @@ export type OpenSessionRequest = z.input<typeof openSessionRequestSchema>;
 
 export const rebindRequestSchema = z
   .strictObject({
-    /** A sandbox that exists. Without it, a new one is made from the last files of the session. */
+    /** An existing sandbox. Without it, a new sandbox is created from the last files of the session. */
     sandboxId: idSchema('sbx').optional(),
-    /** Makes the new sandbox on this runtime, and all later ones too. Files stay with the runtime that wrote them. */
+    /** Creates the new sandbox and all later ones on this runtime. Files stay with the runtime that wrote them. */
     runtime: z.string().min(1).max(64).optional(),
   })
   .refine(({ sandboxId, runtime }) => sandboxId === undefined || runtime === undefined, {
@@ -63,33 +63,33 @@ export const sendRequestSchema = z
   .meta({ id: 'SendTurn' });
 export type SendRequest = z.infer<typeof sendRequestSchema>;
 
-/** How a session came to the sandbox it has. */
+/** How a session got its present sandbox. */
 export const SESSION_DEEDS = ['used', 'resumed', 'spawned', 'rebound', 'healed'] as const;
 export const sessionChangeSchema = z
   .object({
     did: z.enum(SESSION_DEEDS),
     at: z.number().int(),
-    /** Why it was not simply used: a code of the closed set of errors, or `first` or `request`. */
+    /** Why the previous sandbox was not used: an error code, or `first` or `request`. */
     why: z.string().nullable(),
     message: z.string().nullable(),
-    /** The sandbox it had before, when that was replaced. */
+    /** The previous sandbox, if it was replaced. */
     formerSandboxId: idSchema('sbx').nullable(),
-    /** What a new one was started from; null is the template. */
+    /** The checkpoint that a new sandbox was started from; null: the template. */
     from: idSchema('ckpt').nullable(),
     lost: z.array(lossSchema),
-    /** What was written to the files after this time is lost; null when no files are lost. */
+    /** Changes of files after this time are lost; null when no files are lost. */
     lostSince: z.number().int().nullable(),
-    /** Whether the program goes on with the thread it had. */
+    /** Whether the program continues its conversation. */
     threadKept: z.boolean(),
   })
   .meta({ id: 'SessionChange' });
 export type SessionChange = z.infer<typeof sessionChangeSchema>;
 
-/** `spawned` is the first sandbox of a session, `replaced` one in place of a dead one. */
+/** `spawned` is the first sandbox of a session, `replaced` a new sandbox instead of a dead one. */
 export const SESSION_WAKES = [...SESSION_DEEDS, 'replaced', 'failed'] as const;
 export const sessionWakeSchema = z
   .object({
-    /** Counts from 1 and has no gaps; the oldest are forgotten first. */
+    /** Counts from 1 without gaps; the oldest entries are deleted first. */
     ordinal: z.number().int(),
     at: z.number().int(),
     did: z.enum(SESSION_WAKES),
@@ -97,17 +97,17 @@ export const sessionWakeSchema = z
     message: z.string().nullable(),
     formerSandboxId: idSchema('sbx').nullable(),
     sandboxId: idSchema('sbx').nullable(),
-    /** What the sandbox was started from; null when none was started. */
+    /** The checkpoint that the sandbox was started from; null when none was started. */
     source: sourceSchema.nullable(),
     lost: z.array(lossSchema),
     lostSince: z.number().int().nullable(),
     threadKept: z.boolean(),
-    /** How it failed, in the words of the platform. */
+    /** The platform's error. */
     error: z.object({ code: z.enum(ERROR_CODES), message: z.string() }).nullable(),
-    /** How often it failed for the same cause, and when last. */
+    /** How often the same failure occurred, and when last. */
     times: z.number().int(),
     lastAt: z.number().int(),
-    /** When the session recovered from the failure; null while it lasts, and for everything else. */
+    /** When the session recovered from the failure; null while it lasts, and for entries that are not failures. */
     recoveredAt: z.number().int().nullable(),
   })
   .meta({ id: 'SessionWake' });
@@ -120,9 +120,9 @@ export const sessionViewSchema = z
     ...sessionSpecFields,
     sandboxId: idSchema('sbx').nullable(),
     agentThreadId: z.string().nullable(),
-    /** The last thing that happened to its binding. */
+    /** The last change of the binding. */
     change: sessionChangeSchema.nullable(),
-    /** What is in its way at the moment; gone as soon as it is not. */
+    /** The present obstacle; null as soon as it is gone. */
     error: errorBodySchema.nullable(),
     createdAt: z.number().int(),
     endedAt: z.number().int().nullable(),
@@ -136,8 +136,8 @@ export const openSessionReplySchema = z
 export type OpenSessionReply = z.infer<typeof openSessionReplySchema>;
 
 /**
- * `waiting` has not reached the sandbox, `delivering` may have, `answering` has. `unknown` is the end of a turn of
- * which nobody can say whether the program got it; it is never sent again by itself.
+ * `waiting` has not reached the sandbox, `delivering` may have, `answering` has. `unknown` ends a turn for which it
+ * cannot be known whether the program received it; such a turn is never sent again automatically.
  */
 export const TURN_STATES = ['waiting', 'delivering', 'answering', 'done', 'failed', 'unknown'] as const;
 export const turnStateSchema = z.enum(TURN_STATES);
@@ -152,7 +152,7 @@ export const turnViewSchema = z
     input: z.string(),
     sandboxId: idSchema('sbx').nullable(),
     exitCode: z.number().int().nullable(),
-    /** How it failed; while it waits, what is in its way. */
+    /** Why the turn failed; while it waits, the present obstacle. */
     error: errorBodySchema.nullable(),
     createdAt: z.number().int(),
     deliveredAt: z.number().int().nullable(),
@@ -162,18 +162,18 @@ export const turnViewSchema = z
 export type TurnView = z.infer<typeof turnViewSchema>;
 
 export const turnReplySchema = turnViewSchema
-  .extend({ output: z.string().meta({ description: 'What the program has said so far on stdout.' }) })
+  .extend({ output: z.string().meta({ description: 'The output of the program on stdout so far.' }) })
   .meta({ id: 'TurnReply' });
 export type TurnReply = z.infer<typeof turnReplySchema>;
 
-/** What the healing of sessions has before it and behind it. */
+/** The progress of session healing: replacing dead sandboxes of sessions. */
 export const healingSchema = z
   .object({
-    /** Sessions bound to a sandbox that is dead. */
+    /** Sessions whose sandbox is dead. */
     due: z.number().int(),
     healed: z.number().int().meta({ description: 'Since this server started.' }),
     failed: z.number().int(),
-    /** Sandboxes that were replaced and are still to be ended. */
+    /** Replaced sandboxes that still have to be ended. */
     leftovers: z.number().int(),
     perRound: z.number().int(),
     everyMs: z.number().int(),

@@ -1,6 +1,6 @@
 /**
- * Settings that an operator can change. Each has one description, from which come its default, the check of its
- * value, its environment variable and its line in `torpor doctor --settings` and in the docs.
+ * Settings that an operator can change. Each has one definition, from which its default, the check of its
+ * value, its environment variable and its line in `torpor doctor --settings` and in the docs are derived.
  */
 import { z } from 'zod';
 
@@ -17,7 +17,7 @@ export interface Setting {
 
 export type SettingTable = Readonly<Record<string, Setting>>;
 export type SettingValues<T extends SettingTable> = { readonly [K in keyof T]: number };
-/** `['callMs', '<=', 'operationMs']`: a value that breaks it would make one of the two useless. */
+/** `['callMs', '<=', 'operationMs']`: values in the wrong order would make one of the two useless. */
 export type SettingOrder<T extends SettingTable> = readonly [keyof T & string, '<' | '<=', keyof T & string];
 
 type Range = Partial<Pick<Setting, 'min' | 'max'>>;
@@ -26,9 +26,9 @@ export const SECOND_MS = 1_000;
 export const MINUTE_MS = 60 * SECOND_MS;
 export const HOUR_MS = 60 * MINUTE_MS;
 export const DAY_MS = 24 * HOUR_MS;
-/** For times that are only compared, such as how long something is kept. */
+/** For times that are only compared and never set as a timer, such as a retention. */
 export const YEAR_MS = 365 * DAY_MS;
-/** Node fires a timer at once when its delay does not fit into 31 bits, which is a little more than 24 days. */
+/** Node fires a timer at once when its delay exceeds 31 bits, a little more than 24 days. */
 const LONGEST_TIMER_MS = 24 * DAY_MS;
 
 /** In milliseconds. */
@@ -65,7 +65,7 @@ export function defaultsOf<T extends SettingTable>(table: T): SettingValues<T> {
   return Object.fromEntries(values) as SettingValues<T>;
 }
 
-/** What one of each suffix is worth in milliseconds, or in bytes. */
+/** The value of each suffix in milliseconds or bytes. */
 const TIME_SUFFIXES: Readonly<Record<string, number>> = {
   ms: 1,
   s: SECOND_MS,
@@ -89,7 +89,7 @@ const SUFFIXES: Readonly<Record<SettingUnit, Readonly<Record<string, number>>>> 
 const WORTH_OF_UNIT: Readonly<Record<SettingUnit, number>> = { ms: 1, s: SECOND_MS, bytes: 1, count: 1 };
 const NUMBER = /^(\d{1,16}(?:\.\d{1,6})?)([a-z]*)$/;
 
-/** `90s`, `5m`, `24h` and `16MiB` in the unit of the setting; what cannot be read comes back as it is. */
+/** Parses `90s`, `5m`, `24h` and `16MiB` into the unit of the setting; other text is returned unchanged. */
 function inUnit(setting: Setting, given: unknown): unknown {
   if (typeof given !== 'string') return given;
   const [, digits, suffix] = NUMBER.exec(given.trim().toLowerCase()) ?? [];
@@ -99,7 +99,7 @@ function inUnit(setting: Setting, given: unknown): unknown {
   return worth === undefined ? given : (Number(digits) * worth) / WORTH_OF_UNIT[setting.unit];
 }
 
-/** Accepts a number, or text with one and perhaps a unit. */
+/** Accepts a number, or text with a number and an optional unit. */
 export function settingSchema(setting: Setting) {
   return z.preprocess((given) => inUnit(setting, given), z.number().int().min(setting.min).max(setting.max));
 }
@@ -118,7 +118,7 @@ export function rangeOf({ unit, min, max }: Setting): string {
 export const SETTING_SOURCES = ['default', 'file', 'environment', 'flag'] as const;
 export type SettingSource = (typeof SETTING_SOURCES)[number];
 
-/** One setting of a running server. Nothing secret is a setting. */
+/** One setting of a running server. Secrets are never settings. */
 export const settingViewSchema = z
   .object({
     name: z.string().meta({ description: '`engine.callMs`: its group and its name.' }),

@@ -1,4 +1,4 @@
-/** The states a sandbox can be in, and which may follow which. The database holds the same table. */
+/** The states of a sandbox and their transitions. The database has the same table. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 
@@ -16,7 +16,7 @@ export const SANDBOX_STATES = [
 export const sandboxStateSchema = z.enum(SANDBOX_STATES);
 export type SandboxState = z.infer<typeof sandboxStateSchema>;
 
-/** Legal changes of state. Events that change nothing keep the state, whatever it is. */
+/** The allowed transitions. Other events keep the state. */
 export const NEXT_STATES: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
   creating: ['running', 'failed', 'killing'],
   // Straight to paused: the container was proved gone and its files were sealed as a recovered checkpoint.
@@ -34,7 +34,7 @@ export function isTerminal(state: SandboxState): boolean {
   return NEXT_STATES[state].length === 0;
 }
 
-/** The words other platforms use, each with its one word here (R84). */
+/** The states of other platforms, each with the state that it corresponds to (R84). */
 export const FOREIGN_STATES: Readonly<Record<string, SandboxState>> = {
   creating: 'creating',
   idle: 'running',
@@ -72,11 +72,11 @@ export const CHECKPOINT_HEALTH = ['ok', 'damaged', 'unknown'] as const;
 export const checkpointHealthSchema = z.enum(CHECKPOINT_HEALTH);
 export type CheckpointHealth = z.infer<typeof checkpointHealthSchema>;
 
-/** What a checkpoint keeps. Each part is judged by itself. */
+/** The parts of a checkpoint. Each part has its own health. */
 export const checkpointPartSchema = z.enum(['files', 'memory']);
 export type CheckpointPart = z.infer<typeof checkpointPartSchema>;
 
-/** A part of a checkpoint that was not made, or that a start did not use, and why. */
+/** A part of a checkpoint that was not made or not used by a start, and the reason. */
 export const skippedSchema = z
   .object({
     checkpointId: idSchema('ckpt').optional().meta({ description: 'Absent when the part was not made.' }),
@@ -87,7 +87,7 @@ export const skippedSchema = z
   .meta({ id: 'Skipped' });
 export type Skipped = z.infer<typeof skippedSchema>;
 
-/** What of a sandbox did not come back. */
+/** What a start could not restore. */
 export const LOSSES = ['processes', 'files', 'connections'] as const;
 export const lossSchema = z.enum(LOSSES);
 export type Loss = z.infer<typeof lossSchema>;
@@ -96,6 +96,6 @@ export type Loss = z.infer<typeof lossSchema>;
 export const sourceKindSchema = z.enum(['memory', 'files', 'template']);
 export type SourceKind = z.infer<typeof sourceKindSchema>;
 
-/** Where a resume may turn when the best source cannot be used. Nothing else is ever tried. */
+/** What a resume may start from when the best source cannot be used. Nothing else is ever tried. */
 export const fallbackSchema = z.enum(['files', 'previous', 'template']);
 export type Fallback = z.infer<typeof fallbackSchema>;

@@ -1,5 +1,5 @@
 /**
- * A process at the other end of a WebSocket: `GET /v1/sandboxes/{id}/terminal` is a real terminal,
+ * A process connected by a WebSocket: `GET /v1/sandboxes/{id}/terminal` is a terminal,
  * `GET /v1/sandboxes/{id}/exec` a command with pipes. Bytes travel in binary frames, everything else as
  * JSON in text frames.
  *
@@ -14,7 +14,7 @@ import { errorBodySchema } from './views.ts';
 /** The subprotocol of both sockets. */
 export const SOCKET_PROTOCOL = 'torpor.v1';
 
-/** A browser cannot send headers with a WebSocket: there the key is a second subprotocol, after this. */
+/** A browser cannot send headers with a WebSocket: there the key is a second subprotocol, with this prefix. */
 export const KEY_PROTOCOL_PREFIX = 'torpor.key.';
 
 /** The first byte of a binary frame from an exec socket. */
@@ -25,9 +25,9 @@ const MAX_SIDE = 10_000;
 const sideSchema = z.coerce.number().int().min(1).max(MAX_SIDE);
 
 /**
- * How many bytes of output may be on their way that the client has not confirmed with `{"received": n}`.
- * A WebSocket cannot make its sender wait, so this is what keeps a fast command from filling a slow
- * reader's memory. Absent: as much as comes.
+ * How many bytes of output the server may send before the client confirms them with `{"received": n}`.
+ * A WebSocket has no flow control, so this window keeps a fast command from filling a slow
+ * reader's memory. Absent: no limit.
  */
 const windowSchema = z.coerce
   .number()
@@ -47,7 +47,7 @@ export type TerminalQuery = z.infer<typeof terminalQuerySchema>;
 
 export const execSocketQuerySchema = z.strictObject({ window: windowSchema.optional() });
 
-/** What is run over an exec socket; stdin comes in frames, and nothing is left in the background. */
+/** The command of an exec socket; stdin comes in frames, and the process ends with the socket. */
 export const execSocketRequestSchema = execRequestSchema.omit({ stdin: true, background: true });
 export type ExecSocketRequest = z.infer<typeof execSocketRequestSchema>;
 

@@ -1,4 +1,4 @@
-/** What answers look like: sandboxes, checkpoints and operations as callers see them. */
+/** Sandboxes, checkpoints and operations as callers see them. */
 import { z } from 'zod';
 import { ERROR_CODES } from './errors.ts';
 import { idSchema } from './ids.ts';
@@ -31,31 +31,31 @@ export const errorBodySchema = z
   })
   .meta({ id: 'Error' });
 
-/** What the runtime last said about a sandbox. `unknown` is an answer of its own, never read as absence. */
+/** What the runtime last reported about a sandbox. `unknown` never means absent. */
 export const evidenceSchema = z.enum(['running', 'frozen', 'gone', 'unknown', 'ledger']);
 export type Evidence = z.infer<typeof evidenceSchema>;
 
-/** What is known against one part of a checkpoint. */
+/** A known fault of one part of a checkpoint. */
 export const checkpointFaultSchema = z
   .object({
     part: checkpointPartSchema,
     found: z.enum(['inspection', 'contents', 'start']).meta({
       description:
-        'inspection: something is not there or has another size, and the next look clears it when it is back. ' +
-        'contents: the bytes differ, which only a new verification clears. ' +
+        'inspection: something is missing or has another size; the next inspection clears the fault when it is back. ' +
+        'contents: the bytes differ; only a new verification clears the fault. ' +
         'start: the memory did not come back in time, which a start from it clears. With the code `timeout` this is a ' +
         'suspicion and the memory is tried again.',
     }),
     code: z.enum(ERROR_CODES),
     detail: z.string(),
     foundAt: z.number().int(),
-    /** How many starts ran into their time limit; only for `start`. */
+    /** How many starts exceeded their time limit; only for `start`. */
     times: z.number().int().optional(),
   })
   .meta({ id: 'CheckpointFault' });
 export type CheckpointFault = z.infer<typeof checkpointFaultSchema>;
 
-/** The checkpoint for which a sandbox is lost. */
+/** The unusable checkpoint of a lost sandbox. */
 export const lostCheckpointSchema = z.object({
   checkpointId: idSchema('ckpt'),
   location: z.string().nullable(),
@@ -63,27 +63,27 @@ export const lostCheckpointSchema = z.object({
 });
 export type LostCheckpoint = z.infer<typeof lostCheckpointSchema>;
 
-/** Of the checkpoint that a sandbox would be resumed from. */
+/** The health of the checkpoint that a sandbox would be resumed from. */
 const sandboxCheckpointHealthSchema = z.object({
   health: z.enum(['ok', 'damaged', 'missing', 'unknown']).meta({
     description:
-      'missing: the files of the checkpoint are not there. damaged: a part of it is, see `parts`. ' +
-      'unknown: it could not be read, which says nothing against it.',
+      'missing: the files of the checkpoint are missing. damaged: a part of it is damaged, see `parts`. ' +
+      'unknown: the checkpoint could not be read, which does not mean that it is damaged.',
   }),
   reason: z.string().nullable(),
-  /** When its contents were last read whole, with a result. */
+  /** When the contents were last verified completely. */
   verifiedAt: z.number().int().nullable(),
   /** The parts that are damaged or missing. */
   parts: z.array(checkpointPartSchema),
 });
 
-/** A service as a sandbox has it: as it was asked for, with the job that tracks it. */
+/** A declared service of a sandbox, with the job that tracks it. */
 export const declaredServiceSchema = serviceSchema
   .extend({ jobId: idSchema('job') })
   .meta({ id: 'DeclaredService' });
 export type DeclaredService = z.infer<typeof declaredServiceSchema>;
 
-/** Without the bounds of a request: they may have changed since the sandbox was made. */
+/** Without the bounds of a request: they may have changed since the sandbox was created. */
 const resourcesViewSchema = z.object({
   memoryMb: z.number().optional(),
   cpus: z.number().optional(),
@@ -102,7 +102,7 @@ export const sandboxViewSchema = z
     runtime: z.string(),
     template: z.string().nullable(),
     checkpointId: idSchema('ckpt').nullable(),
-    /** Null when it has no checkpoint of its own. */
+    /** Null when the sandbox has no checkpoint of its own. */
     checkpointHealth: sandboxCheckpointHealthSchema.nullable(),
     baseId: idSchema('ckpt').nullable(),
     createdAt: z.number().int(),
@@ -113,12 +113,12 @@ export const sandboxViewSchema = z
       .nullable()
       .meta({
         description:
-          "How long it is kept while it is paused and not used, by its own policy, its organisation's or the server's. " +
-          'Null: for good.',
+          "How long the sandbox is kept while paused and unused, by its own policy, its organisation's or the server's. " +
+          'Null: for ever.',
       }),
     deletesAt: z.number().int().nullable().meta({
       description:
-        'When a paused sandbox is deleted if nobody uses it. Null while it runs, or when it is kept for good.',
+        'When a paused sandbox is deleted if it is not used before. Null while it runs, or when it is kept for ever.',
     }),
     timeoutSeconds: z.number().int().nullable(),
     onTimeout: z.enum(['pause', 'kill']),
@@ -134,12 +134,12 @@ export const sandboxViewSchema = z
     resources: resourcesViewSchema,
     lost: z.array(lossSchema),
     reason: z.string().nullable(),
-    /** Of a sandbox that is lost because no checkpoint could be used. */
+    /** Only for a sandbox that is lost because no checkpoint could be used. */
     lostCheckpoint: lostCheckpointSchema.nullable(),
-    /** What is under way with it. */
+    /** The operation that is under way. */
     operationId: idSchema('op').nullable(),
     operationKind: operationKindSchema.nullable(),
-    /** Where each declared port can be visited; added by the face that knows its own address. */
+    /** The preview address of each declared port; added by the server, which knows its own address. */
     urls: z.record(z.string(), z.string()).optional(),
   })
   .meta({ id: 'Sandbox' });
@@ -153,7 +153,7 @@ export const checkpointViewSchema = z
     names: z.array(z.string()),
     state: checkpointStateSchema,
     health: checkpointHealthSchema,
-    /** Why it is not ok: `checkpoint_missing`, `checkpoint_corrupt`, `checkpoint_unreadable`, … */
+    /** Why the health is not ok: `checkpoint_missing`, `checkpoint_corrupt`, `checkpoint_unreadable`, … */
     healthCode: z.string().nullable(),
     healthDetail: z.string().nullable(),
     faults: z.array(checkpointFaultSchema),
@@ -204,7 +204,7 @@ export const resumeReplySchema = z
     sandbox: sandboxViewSchema,
     source: sourceSchema,
     lost: z.array(lossSchema),
-    /** Better sources that could not be used. Servers before this field do not send it. */
+    /** Better sources that could not be used. Older servers do not send this field. */
     skipped: z.array(skippedSchema).optional(),
   })
   .meta({ id: 'ResumeReply' });

@@ -54,7 +54,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
       requestMs: 1_500,
       ...options,
     });
-  const create = () => world.engine.create(caller, { runtime: 'e2b' });
+  const create = async () => (await world.engine.create(caller, { runtime: 'e2b' })).sandbox;
   const afterARound = (id: SandboxId) => async () => {
     await world.engine.reconcile();
     return (await world.engine.get('org', id)).state;
@@ -196,7 +196,7 @@ describe('the e2b runtime with a provider that misbehaves', () => {
 
   it('does not start a service without a port again that was restored with the memory', async () => {
     const services = [{ name: 'worker', command: 'exec sleep 60' }];
-    const { id } = await world.engine.create(caller, { runtime: 'e2b', services });
+    const { id } = (await world.engine.create(caller, { runtime: 'e2b', services })).sandbox;
     await world.engine.pause(caller, id);
     await world.engine.resume(caller, id);
     const signal = AbortSignal.timeout(5_000);

@@ -1,6 +1,6 @@
 /**
- * A provider that speaks E2B's wire on this machine, and misbehaves when it is told to. Behind all of its sandboxes
- * is one real agent, so that commands run and files are written; sandboxes themselves are rows of a map.
+ * A provider with E2B's API on this machine that can be made to fail. One real agent is behind all its sandboxes, so that
+ * commands run and files are written. The sandboxes themselves are entries of a map.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

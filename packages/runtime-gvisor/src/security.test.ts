@@ -33,7 +33,6 @@ import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gviso
 import { type HostDecoys, placeDecoys } from '../testing/host-decoys.ts';
 import { allowsSetuid } from './binaries/releases.mjs';
 import { AGENT_PORT } from './container/container-setup.ts';
-import type { InstanceRecord } from './instance/instance-files.ts';
 import { serverTag } from './instance/instance-names.ts';
 import { findMountNamespace } from './mounts/mount-namespace.ts';
 
@@ -114,10 +113,6 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
   const own = () => Object.values(networkInterfaces()).flatMap((entries) => entries ?? []);
   const hostAddress = () =>
     own().find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? '';
-  const recordOf = async ({ sandboxId, generation }: Instance) => {
-    const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
-    return JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
-  };
   /** Runs `work` on a mounted root, which is visible only in the mount namespace of the sandboxes. */
   const withMounted = async (rootfs: string, work: (root: string) => Promise<void>) => {
     const namespace = await findMountNamespace(join('/run/torpor', serverTag(world.dataDir)), unhurried);
@@ -130,7 +125,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
   };
   /** The MAC address of the router's interface towards the sandbox. */
   const routerMac = async (instance: Instance) => {
-    const { guestAddress } = await recordOf(instance);
+    const { guestAddress } = world.recordOf(instance);
     const netns = `${serverTag(world.dataDir)}-router`;
     const [route] = JSON.parse(await runInNamespace(netns, 'ip', ['-j', 'route', 'get', guestAddress])) as [
       { dev: string },
@@ -239,20 +234,20 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       });
 
       it('cannot reach another sandbox, neither its agent nor its services', async () => {
-        const { guestAddress: host } = await recordOf(neighbour);
+        const { guestAddress: host } = world.recordOf(neighbour);
         await expectRefused([AGENT_PORT, 8_080].map((port) => ({ host, port })));
       });
 
       it('cannot use its own agent without the token', async () => {
         const send = 'GET /envs HTTP/1.0\r\n\r\n';
-        const { guestAddress } = await recordOf(attacker);
+        const { guestAddress } = world.recordOf(attacker);
         const hosts = ['127.0.0.1', guestAddress];
         for (const { received } of await talks(hosts.map((host) => ({ host, port: AGENT_PORT, send }))))
           expect(received).toMatch(/^HTTP\/1\.1 401 /);
       });
 
       it('cannot send a datagram to the host, another sandbox or the outside', async () => {
-        const { guestAddress } = await recordOf(neighbour);
+        const { guestAddress } = world.recordOf(neighbour);
         const hosts = [...(await hostAddresses('IPv4')), guestAddress, outside.address(0)].filter(
           (host) => host !== '127.0.0.1',
         );
@@ -273,7 +268,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       });
 
       it('cannot read or forge packets, not even in a user namespace', async () => {
-        const { guestAddress } = await recordOf(neighbour);
+        const { guestAddress } = world.recordOf(neighbour);
         const senders = ['127.0.0.1', guestAddress, hostAddress(), '192.0.2.7', '0.0.0.0'];
         const router = await routerMac(attacker);
         const line = (target: string) =>
@@ -290,7 +285,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       });
 
       it('cannot connect to Unix sockets of the host, by path, by abstract name or in its own root', async () => {
-        const { rootfs } = await recordOf(attacker);
+        const { rootfs } = world.recordOf(attacker);
         const planted = `/tmp/planted-${who}`;
         await withMounted(rootfs, (root) => decoys.plant(join(root, planted)));
         const paths = [decoys.socketPath, `\\0${decoys.abstractSocket}`, planted];
@@ -329,7 +324,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
           cp /bin/sh shell-${who}
           unshare -Ur sh -c 'mknod node b ${disk} && head -c 1 node >/dev/null && echo read in a namespace'`);
         expect(said).not.toMatch(/^read/m);
-        const { rootfs } = await recordOf(attacker);
+        const { rootfs } = world.recordOf(attacker);
         await withMounted(rootfs, async (root) => {
           await expect(stat(join(root, '/tmp'))).resolves.toBeDefined();
           await expect(stat(join(root, `/tmp/node-${who}`))).rejects.toThrow('ENOENT');
@@ -384,7 +379,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
 
     describe('by files', () => {
       it('cannot read files of the host or of another sandbox by leaving its root', async () => {
-        const { rootfs } = await recordOf(neighbour);
+        const { rootfs } = world.recordOf(neighbour);
         const paths = [...decoys.files, join(decoys.directory, 'victim'), join(rootfs, 'home/user/private')];
         const said = await attempt(`for f in ${paths.join(' ')}; do
             cat $f /proc/1/root$f /proc/self/cwd/../../../../..$f
@@ -532,7 +527,7 @@ os.waitpid(pid, 0)`;
     });
 
     it("cannot find the agent's token or credential", async () => {
-      const { token, credential } = await recordOf(attacker);
+      const { token, credential } = world.recordOf(attacker);
       const found = await output(`cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /.torpor-credential 2>&1
         perl -MFcntl -e 'for (glob "/proc/[0-9]*/fd/*") { sysopen(my $h, $_, O_RDONLY | O_NONBLOCK) and sysread($h, my $x, 4096) and print $x }'
         cat /.torpor/run/* /.torpor/run/*/* /var/lib/torpor/* /run/* 2>/dev/null; true`);
@@ -562,7 +557,7 @@ os.waitpid(pid, 0)`;
       const checkpoint = await paused(world, instance, 'files');
       const next = nextOf(instance);
       await startFrom(world, next, checkpoint, 'files');
-      const { guestAddress } = await recordOf(next);
+      const { guestAddress } = world.recordOf(next);
       const { output: said } = await world.run(
         next,
         'cat /etc/resolv.conf /etc/hosts; ls -ld /.torpor-credential',

@@ -25,6 +25,7 @@ import { linuxProcesses } from '@torpor/host';
 import { agentBundle } from '@torpor/runtime-shared/testing';
 import { MEMORY, needsOf } from '../src/checkpoint-needs.ts';
 import { agentAt } from '../src/instance/agent-setup.ts';
+import { InstanceFiles, type InstanceRecord } from '../src/instance/instance-files.ts';
 import { serverTag } from '../src/instance/instance-names.ts';
 import { namespaceFile } from '../src/mounts/mount-namespace.ts';
 import { type GvisorRuntimeOptions, gvisorRuntime, type OpenedRuntime } from '../src/open-gvisor-runtime.ts';
@@ -49,6 +50,8 @@ export interface GvisorWorld extends RuntimeUnderTest {
   adoptRunsc: OpenedRuntime['adoptRunsc'];
   /** Starts an instance, by default from the memory of the template. */
   started(spec?: Partial<StartSpec>, from?: SealedCheckpoint, instance?: Instance): Promise<Instance>;
+  /** The record of an instance on disk. */
+  recordOf(instance: Instance): InstanceRecord;
   agent(instance: Instance): Promise<AgentClient>;
   /** Runs a shell command in the instance until it ends, by default as `user`. */
   run(instance: Instance, command: string, user?: string): Promise<CommandResult>;
@@ -162,6 +165,7 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
     },
     store,
     dataDir,
+    recordOf: (instance) => recordIn(dataDir, instance),
     agent,
     run,
     begin,
@@ -243,12 +247,15 @@ export async function makeGvisorWorld(options: Partial<GvisorRuntimeOptions> = {
   return world;
 }
 
+function recordIn(dataDir: string, instance: Instance): InstanceRecord {
+  const record = new InstanceFiles(join(dataDir, 'gvisor', 'instances')).read(instance);
+  if (record === undefined) throw new Error(`There is no record of ${instance.sandboxId}.`);
+  return record;
+}
+
 /** Kills the sentry from outside, as the kernel does when memory runs out. */
-async function endSentry(dataDir: string, { sandboxId, generation }: Instance): Promise<void> {
-  const path = join(dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
-  const { container } = JSON.parse(await readFile(path, 'utf8')) as {
-    readonly container: { readonly id: string };
-  };
+async function endSentry(dataDir: string, instance: Instance): Promise<void> {
+  const { container } = recordIn(dataDir, instance);
   const sentries = (await commandLines()).filter(
     ({ line }) => line.includes('runsc-sandbox') && line.endsWith(`${container.id}\0`),
   );

@@ -1,4 +1,4 @@
-/** What the process runtime cannot do, in sentences for the start-up and the documentation. */
+/** The limitations of the process runtime, for the start-up message and the documentation. */
 export const PROCESS_LIMITS: readonly string[] = [
   'The process runtime does not isolate: what runs in a sandbox can reach the host, its network and, unless the server runs as root, everything the server’s own user can reach.',
   'Use it for code you trust, and only on a loopback address.',

@@ -1,7 +1,7 @@
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  builtInOrder,
+  builtInSpec,
   failureOf,
   NO_SPEC,
   newInstance,
@@ -31,8 +31,8 @@ describe('the process runtime', () => {
     }
     const memory = startFrom(world, newInstance(), world.template, 'memory');
     expect((await failureOf(memory)).code).toBe('capability_unsupported');
-    const archive = { ...builtInOrder('own'), root: { kind: 'archive', path: '/nowhere' } } as const;
-    for (const order of [builtInOrder('other'), archive]) {
+    const archive = { ...builtInSpec('own'), root: { kind: 'archive', path: '/nowhere' } } as const;
+    for (const order of [builtInSpec('other'), archive]) {
       const made = sealing(world, (staging) => world.runtime.prepareTemplate(order, staging, unhurried));
       expect((await failureOf(made)).code).toBe('capability_unsupported');
     }

@@ -28,13 +28,13 @@ describe('the engine on the process runtime', () => {
   const instanceOf = ({ id, generation }: SandboxView): Instance => ({ sandboxId: id, generation });
 
   it('creates, snapshots, forks, pauses, resumes, recovers and kills, and reports what was lost', async () => {
-    const sandbox = await engine.create(caller, { services: [httpService()] });
+    const sandbox = (await engine.create(caller, { services: [httpService()] })).sandbox;
     const first = await pageOf(world.runtime, instanceOf(sandbox), 3000);
     expect(sandbox).toMatchObject({ state: 'running', lost: [] });
 
     await engine.snapshot(caller, sandbox.id);
     expect(await pageOf(world.runtime, instanceOf(sandbox), 3000)).toEqual(first);
-    const [fork] = await engine.fork(caller, sandbox.id);
+    const [fork] = (await engine.fork(caller, sandbox.id)).forks;
     const forked = (fork as { sandbox: SandboxView }).sandbox;
     expect((await pageOf(world.runtime, instanceOf(forked), 3000)).starts).toBe(2);
     expect((await pageOf(world.runtime, instanceOf(sandbox), 3000)).starts).toBe(1);
@@ -56,7 +56,7 @@ describe('the engine on the process runtime', () => {
     expect(await world.program.read(instanceOf(recovered.sandbox), 'unsaved')).toBe('work');
 
     for (const { id } of [sandbox, forked]) {
-      expect(await engine.kill(caller, id)).toMatchObject({ state: 'killed' });
+      expect((await engine.kill(caller, id)).sandbox).toMatchObject({ state: 'killed' });
     }
     expect(reported).toEqual([]);
     expect(await processesKnowing(world.instancesDir)).toEqual([]);
@@ -64,7 +64,7 @@ describe('the engine on the process runtime', () => {
 
   it('goes back to paused when a service does not start again, and names the service', async () => {
     const flaky = httpService({ command: `[ ! -e broken ] || exit 7; ${httpService().command}` });
-    const sandbox = await engine.create(caller, { services: [flaky] });
+    const sandbox = (await engine.create(caller, { services: [flaky] })).sandbox;
     await world.program.write(instanceOf(sandbox), 'broken', '');
     await engine.pause(caller, sandbox.id);
     await expect(engine.resume(caller, sandbox.id)).rejects.toMatchObject({

@@ -1,4 +1,4 @@
-/** For runtimes that do not decide what their sandboxes reach: they keep no policy but the one that allows all. */
+/** For runtimes that cannot restrict the network: throws for every policy except one that allows everything. */
 import { type Network, TorporError } from '@torpor/protocol';
 
 export function refuseRestrictions(runtime: string, { mode, allow, deny }: Network): void {

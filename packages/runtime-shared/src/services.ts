@@ -1,4 +1,4 @@
-/** Starting the declared services of an instance, one after the other, each when the one before it is ready. */
+/** Starts the declared services of an instance in order, each when the previous one is ready. */
 import { request } from 'node:http';
 import type { Address, Clock } from '@torpor/engine';
 import { type AgentClient, agentError, type ProcessEvent, serviceTag } from '@torpor/envd';
@@ -9,49 +9,49 @@ export interface ServiceContext {
   readonly agent: AgentClient;
   readonly clock: Clock;
   readonly settings: RuntimeSettings;
-  /** The port that a service is told to listen on, in PORT. */
+  /** The port that the service gets in `PORT`. */
   portFor(service: Service): number | undefined;
-  /** Where a declared port can be dialled, once a process of the sandbox listens on it. */
+  /** The address of a declared port, or null until a process of the sandbox listens on it. */
   dial(port: number): Promise<Address | null>;
 }
 
 const TAIL_BYTES = 4_000;
-const FIRST_LOOK_MS = 10;
-const LONGEST_LOOK_MS = 200;
+const FIRST_POLL_MS = 10;
+const LONGEST_POLL_MS = 200;
 
 export async function startServices(
-  ground: ServiceContext,
+  ctx: ServiceContext,
   services: readonly Service[],
   signal: AbortSignal,
 ): Promise<void> {
   for (const service of services) {
     const watching = new AbortController();
     try {
-      const run = await startService(ground, service, AbortSignal.any([signal, watching.signal]));
-      await waitUntilReady(ground, service, run, signal);
+      const run = await startService(ctx, service, AbortSignal.any([signal, watching.signal]));
+      await waitUntilReady(ctx, service, run, signal);
     } finally {
-      // The process goes on; only we stop listening to it.
+      // Stops reading the output. The process continues.
       watching.abort();
     }
   }
 }
 
-/** For services that run already: each is as ready as it must be for a start. */
+/** Waits until services that run already pass their ready checks. */
 export async function waitForServices(
-  ground: Pick<ServiceContext, 'clock' | 'dial' | 'settings'>,
+  ctx: Pick<ServiceContext, 'clock' | 'dial' | 'settings'>,
   services: readonly Service[],
   signal: AbortSignal,
 ): Promise<void> {
   for (const service of services)
-    await waitUntilReady(ground, service, { tail: '', failure: undefined }, signal);
+    await waitUntilReady(ctx, service, { tail: '', failure: undefined }, signal);
 }
 
-/** In a network of its own a service gets the very port it was declared with. */
+/** In a network of its own a service gets its declared port. */
 export function declaredPort({ port }: Service): number | undefined {
   return port;
 }
 
-/** What an agent is asked to run for a service. */
+/** The process that the agent starts for a service. */
 export function serviceProcess({ command, cwd, env }: Service, port?: number) {
   return {
     cmd: '/bin/sh',
@@ -62,20 +62,20 @@ export function serviceProcess({ command, cwd, env }: Service, port?: number) {
 }
 
 interface ServiceRun {
-  /** The end of what it wrote. */
+  /** The last part of the output. */
   tail: string;
-  /** How it failed, in the agent's words. One that ended well may have left a daemon to do its work. */
+  /** The agent's description of a failure. Undefined after exit code 0: the service may have started a daemon. */
   failure: string | undefined;
 }
 
 async function startService(
-  ground: ServiceContext,
+  ctx: ServiceContext,
   service: Service,
   watching: AbortSignal,
 ): Promise<ServiceRun> {
-  const process = serviceProcess(service, ground.portFor(service));
+  const process = serviceProcess(service, ctx.portFor(service));
   const order = { process, tag: serviceTag(service.name), stdin: false };
-  const events = ground.agent.process.start(order, { signal: watching })[Symbol.asyncIterator]();
+  const events = ctx.agent.process.start(order, { signal: watching })[Symbol.asyncIterator]();
   const run: ServiceRun = { tail: '', failure: undefined };
   await events.next().catch((thrown: unknown) => {
     watching.throwIfAborted();
@@ -99,23 +99,23 @@ async function watch(
   }
 }
 
-/** Ready when the port is listened on, and when the path, if there is one, answers below 500. */
+/** A service is ready when a process listens on its port and its ready path, if any, answers with a status below 500. */
 async function waitUntilReady(
-  ground: Pick<ServiceContext, 'clock' | 'dial' | 'settings'>,
+  ctx: Pick<ServiceContext, 'clock' | 'dial' | 'settings'>,
   service: Service,
   run: ServiceRun,
   signal: AbortSignal,
 ): Promise<void> {
   const { port, ready } = service;
   if (port === undefined) return;
-  const { clock, settings } = ground;
+  const { clock, settings } = ctx;
   const seconds = ready?.timeoutSeconds ?? settings.serviceReadyMs / 1_000;
-  // A first page is often built while it is asked for.
+  // Development servers often build the first page during the first request.
   const isUp = (address: Address, path: string) => answers(address, path, signal, settings.serviceAnswerMs);
   const until = clock.monotonic() + seconds * 1_000;
-  for (let pause = FIRST_LOOK_MS; ; pause = Math.min(2 * pause, LONGEST_LOOK_MS)) {
+  for (let pause = FIRST_POLL_MS; ; pause = Math.min(2 * pause, LONGEST_POLL_MS)) {
     signal.throwIfAborted();
-    const address = await ground.dial(port);
+    const address = await ctx.dial(port);
     if (address !== null && (ready?.path === undefined || (await isUp(address, ready.path)))) return;
     if (run.failure !== undefined) throw notReady(service, `ended (${run.failure}) before it was ready`, run);
     if (clock.monotonic() >= until) {
@@ -127,14 +127,14 @@ async function waitUntilReady(
   }
 }
 
-/** Below 500, within a bound; whatever else happens is no answer. */
+/** Whether the service answers with a status below 500 in time. Any failure counts as no answer. */
 export async function answers(
   address: Address,
   path: string,
   signal: AbortSignal,
-  boundMs: number,
+  timeoutMs: number,
 ): Promise<boolean> {
-  const bounded = AbortSignal.any([signal, AbortSignal.timeout(boundMs)]);
+  const bounded = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
   const status = await new Promise<number>((resolve) => {
     const asked = request({ ...address, path, signal: bounded, agent: false }, (response) => {
       response.destroy();
@@ -155,7 +155,7 @@ function notReady(
 ): TorporError {
   const last = tail.trimEnd().split('\n').at(-1) ?? '';
   return new TorporError(code, `The service "${service.name}" ${what}${last === '' ? '.' : `: ${last}`}`, {
-    hint: `Look at its output in "details", and correct the command or what it needs: ${service.command}`,
+    hint: `Look at its output in "details", and correct the command or its environment: ${service.command}`,
     details: { service: service.name, output: tail },
     cause,
   });

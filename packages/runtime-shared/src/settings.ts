@@ -1,4 +1,4 @@
-/** Delays and budgets of the runtimes that an operator may want to change (R113). A new one is one line here. */
+/** Timeouts and durations of the runtimes that an operator can set (R113). A new setting is one entry here. */
 import {
   defaultsOf,
   duration,
@@ -11,7 +11,7 @@ import {
 export const RUNTIME_SETTINGS = {
   serviceReadyMs: duration(
     45_000,
-    'How long a declared service without a time of its own may take until it is ready.',
+    'How long a declared service without its own timeout may take until it is ready.',
   ),
   serviceAnswerMs: duration(10_000, 'How long a service may take to answer one request of its ready check.'),
   runscCreateMs: duration(30_000, 'gVisor: how long `runsc create` may take.'),
@@ -27,7 +27,7 @@ export const RUNTIME_SETTINGS = {
   sentryDeathMs: duration(30_000, 'gVisor: how long the kernel may take to end a killed sentry.'),
   aheadKeepMs: duration(
     30 * MINUTE_MS,
-    'gVisor: a container made ahead is removed when unused for this long.',
+    'gVisor: a pre-created container is removed when unused for this long.',
     {
       min: 1_000,
       max: YEAR_MS,
@@ -36,7 +36,7 @@ export const RUNTIME_SETTINGS = {
   e2bRequestMs: duration(60_000, 'E2B: how long one request to the provider may take.'),
   e2bLifetimeMs: duration(
     3_600_000,
-    'E2B: how long a sandbox lives at the provider when nobody renews it; it is renewed three times in that.',
+    'E2B: how long a sandbox runs at the provider without a renewal. The server renews it three times in that time.',
     { min: 15_000 },
   ),
 } as const;

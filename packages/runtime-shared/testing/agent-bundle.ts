@@ -1,4 +1,4 @@
-/** The agent's bundle, built by its own package. It is run and not imported: runtimes know it as a directory only. */
+/** Builds the agent's bundle with the script of its package. The script is not imported, because runtimes know the bundle only as a directory. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';

@@ -1,7 +1,8 @@
-/** An engine without rounds on the runtime and store of a test's world. */
+/** An engine without background rounds, on the runtime and checkpoint store of a test. */
 import {
+  createEngine,
   DEFAULT_SETTINGS,
-  Engine,
+  type Engine,
   type EngineParts,
   noFaults,
   openGate,
@@ -15,7 +16,7 @@ export function engineOn(
   { db }: FreshDatabase,
   report: EngineParts['report'] = () => {},
 ): Engine {
-  return new Engine({
+  return createEngine({
     db,
     store,
     runtimes: new Map([[runtime.name, runtime]]),

@@ -34,7 +34,7 @@ describe('builds', () => {
   const frame = (id: number, name: string, data: unknown) =>
     `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 
-  it('starts one', async () => {
+  it('start', async () => {
     const started = { job_id: JOB, status: 'queued', build_version: 'build_v0_1' } as const;
     server.answer('POST /api/generation/start', () => ({ status: 201, json: started }));
     expect(await torpor.builds.start({ project_id: 'p', goal: 'g' })).toEqual(started);
@@ -47,7 +47,7 @@ describe('builds', () => {
     [422, 'not valid', InvalidRequestError],
     [503, { message: 'gone', error_type: 'sandbox_expired' }, ExpiredError],
     [503, { message: 'away', error_type: 'sandbox_unreachable' }, UnreachableError],
-  ])('throws what a %i with %j means', async (status, detail, kind) => {
+  ])('throw the error class of a %i with %j', async (status, detail, kind) => {
     server.answer(`POST /api/generation/${JOB}/resume`, () => ({
       status,
       json: { detail, debug_id: 'd-1' },
@@ -61,7 +61,7 @@ describe('builds', () => {
     expect(server.requests).toHaveLength(1);
   });
 
-  it('follows one to its end, over connections that break', async () => {
+  it('are followed to their end, over broken connections', async () => {
     const asked: (string | undefined)[] = [];
     server.answer(`GET /api/jobs/${JOB}/events/stream`, ({ headers }) => ({
       raw: (response) => {
@@ -82,7 +82,7 @@ describe('builds', () => {
     expect(asked).toEqual(['0', '2']);
   });
 
-  it('goes on after ready until the stream ends, over connections that break (R22, R24)', async () => {
+  it('are followed after ready until the stream ends, over broken connections (R22, R24)', async () => {
     const asked: (string | undefined)[] = [];
     const slept = { ...event('ready'), type: 'snapshot.updated' as const };
     server.answer(`GET /api/jobs/${JOB}/events/stream`, ({ headers }) => ({
@@ -102,7 +102,7 @@ describe('builds', () => {
     expect(asked).toEqual(['0', '1']);
   });
 
-  it('carries what the platform said beside a preview that has expired (R36)', async () => {
+  it("have the platform's code and message in the error of an expired preview (R36)", async () => {
     const detail = {
       message: 'gone',
       error_type: 'sandbox_expired',
@@ -127,7 +127,7 @@ describe('builds', () => {
     });
   });
 
-  it('reads what was made and what there is to read', async () => {
+  it('return their files and docs', async () => {
     const docs = { overview: '# T', features: null, getting_started: null, faq: null, changelog: null };
     const file = { path: 'a b.txt', size: 2, executable: false };
     server.answer(`GET /api/generation/${JOB}/docs`, { json: docs });
@@ -139,7 +139,7 @@ describe('builds', () => {
     expect(new TextDecoder().decode(await torpor.builds.readFile(JOB, 'a b.txt'))).toBe('hi');
   });
 
-  it('goes on with the log after the line it has, over connections that break', async () => {
+  it('resume the log after the last line, over broken connections', async () => {
     const line = (id: number) => ({ id, ts: 't', source: 'stdout', text: `${id}`, phase: 'deps' });
     const asked: (string | undefined)[] = [];
     server.answer(`GET /api/jobs/${JOB}/logs/stream`, ({ headers }) => ({
@@ -159,7 +159,7 @@ describe('builds', () => {
     expect(asked).toEqual(['6', '7']);
   });
 
-  it('reads the log as it comes', async () => {
+  it('stream the log', async () => {
     const line = { id: 7, ts: 't', source: 'stdout', text: 'hello', phase: 'deps' };
     server.answer(`GET /api/jobs/${JOB}/logs/stream`, () => ({
       raw: (response) => {

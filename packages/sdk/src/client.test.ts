@@ -31,18 +31,18 @@ afterEach(() => server.close());
 const lastRequest = () => server.requests.at(-1);
 
 describe('a request', () => {
-  it('carries the key, and the user a service key acts for', async () => {
+  it('carries the key, and the user for whom a service key acts', async () => {
     server.answer('GET /v1/sandboxes/*', { json: sandboxView() });
     await new Torpor({ url: server.url, apiKey: 'secret', user: 'ada', env: {} }).sandboxes.get(SANDBOX_ID);
     expect(lastRequest()?.headers).toMatchObject({ authorization: 'Bearer secret', 'torpor-user': 'ada' });
   });
 
-  it('goes to where the environment says when nothing else was said', () => {
+  it('uses the address and key of the environment by default', () => {
     expect(new Torpor({ env: { TORPOR_URL: 'http://elsewhere:1/' } }).url).toBe('http://elsewhere:1');
     expect(new Torpor({ env: {} }).url).toBe('http://127.0.0.1:7676');
   });
 
-  it('does not follow a redirect, which would hand the key on', async () => {
+  it('does not follow a redirect, which would send the key elsewhere', async () => {
     server.answer('GET /v1/sandboxes/*', {
       status: 302,
       headers: { location: `${server.url}/other` },
@@ -54,7 +54,7 @@ describe('a request', () => {
 });
 
 describe('an error', () => {
-  it.each(ERROR_CODES)('has a class of its own for %s', async (code) => {
+  it.each(ERROR_CODES)('has its own class for %s', async (code) => {
     const status = factsOf(code).http;
     const about = { sandboxId: SANDBOX_ID, operationId: OPERATION_ID, checkpointId: CHECKPOINT_ID };
     server.answer('POST /v1/sandboxes/*/resume', errorReply(status, code, 'It failed.', about));
@@ -66,14 +66,14 @@ describe('an error', () => {
     expect((error as ApiError).hint).toBe(`Hint for ${code}.`);
   });
 
-  it('is told by its status when somebody else wrote it', async () => {
+  it("is classified by its status when the response is not Torpor's", async () => {
     server.answer('POST /v1/sandboxes/*/pause', { status: 502, text: '<html>bad gateway</html>' });
     const error = await torpor.sandboxes.pause(SANDBOX_ID).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(UnreachableError);
     expect(error).toMatchObject({ status: 502, requestId: REQUEST_ID });
   });
 
-  it('of a newer server keeps what it says about itself', async () => {
+  it('of a newer server keeps its message and details', async () => {
     const reply = errorReply(409, 'checkpoint_on_the_moon', 'Far away.', {
       retryable: true,
       retryAfterMs: 7,
@@ -83,13 +83,13 @@ describe('an error', () => {
     expect(error).toMatchObject({ code: 'conflict', retryable: true, retryAfterMs: 7, message: 'Far away.' });
   });
 
-  it('can be told apart by its class', async () => {
+  it('is distinguished by its class', async () => {
     server.answer('POST /v1/sandboxes/*/resume', errorReply(409, 'checkpoint_missing', 'Gone.'));
     await expect(torpor.sandboxes.resume(SANDBOX_ID)).rejects.toThrow(CheckpointMissingError);
     expect(server.requests.filter(({ path }) => path.endsWith('/resume')).length).toBeGreaterThan(0);
   });
 
-  it('of a resume is never answered with another resume (R103)', async () => {
+  it('of a resume never causes another resume (R103)', async () => {
     for (const status of [409, 425, 429, 502, 503, 504]) {
       server.answer('POST /v1/sandboxes/*/resume', { status });
       const before = server.requests.length;
@@ -127,7 +127,7 @@ describe('reads of the typed client', () => {
   ];
 
   it.each(reads)(
-    '%s is tried again while the sandbox wakes, before any error is thrown (R54, R61)',
+    '%s is repeated while the sandbox wakes, before any error is thrown (R54, R61)',
     async (...read) => {
       const [, path, json, call] = read;
       let tries = 0;
@@ -142,12 +142,12 @@ describe('reads of the typed client', () => {
     ['a body that is not JSON', { text: '<html>' }],
     ['a field that is missing', { json: { ...health, status: undefined } }],
     ['a field of another kind', { json: { ...health, version: 7 } }],
-  ])('are refused when the answer has %s (R62)', async (_, reply) => {
+  ])('fail when the response has %s (R62)', async (_, reply) => {
     server.answer('GET /health', reply);
     await expect(torpor.health()).rejects.toThrow(InternalError);
   });
 
-  it('accept fields and words of a newer server', async () => {
+  it('accept additional fields and enum values of a newer server', async () => {
     const newer = { ...sandboxView(), state: 'dreaming', mood: 'good' };
     server.answer('GET /v1/sandboxes/*', { json: newer });
     expect(await torpor.sandboxes.get(SANDBOX_ID)).toEqual(newer);
@@ -157,7 +157,7 @@ describe('reads of the typed client', () => {
 });
 
 describe('a list', () => {
-  it('asks for page after page, with the filter on each', async () => {
+  it('requests page after page, each with the filter', async () => {
     server.answer('GET /v1/sandboxes', ({ query }) => ({
       json: { items: [sandboxView()], nextCursor: query.get('cursor') === null ? 'second' : null },
     }));
@@ -173,7 +173,7 @@ describe('a list', () => {
 });
 
 describe('create', () => {
-  it('is repeated under its key when the reply was lost, and makes one sandbox', async () => {
+  it('is repeated under its key when the reply was lost, and creates one sandbox', async () => {
     let tries = 0;
     server.answer('POST /v1/sandboxes', () =>
       ++tries < 3 ? { raw: (response) => response.destroy() } : { status: 201, json: sandboxView() },
@@ -186,14 +186,14 @@ describe('create', () => {
     expect(keys[0]).toMatch(/^[0-9a-f]{32}$/);
   });
 
-  it('takes the key of its caller', async () => {
+  it('uses the idempotency key of its caller', async () => {
     server.answer('POST /v1/sandboxes', { status: 201, json: sandboxView() });
     await torpor.sandboxes.create({}, { idempotencyKey: 'mine' });
     expect(lastRequest()?.headers['idempotency-key']).toBe('mine');
   });
 });
 
-describe('the calls', () => {
+describe('each call', () => {
   const reply = { sandbox: sandboxView(), source: { checkpointId: null, kind: 'files' }, lost: [] };
   const calls: [string, unknown, unknown, (torpor: Torpor) => Promise<unknown>][] = [
     [
@@ -259,7 +259,7 @@ describe('the calls', () => {
 });
 
 describe('fetch into a port', () => {
-  it('finds the way with or without a leading slash, and tries a read again (R51, R63)', async () => {
+  it('accepts paths with or without a leading slash, and repeats a read (R51, R63)', async () => {
     let tries = 0;
     server.answer('GET /v1/sandboxes/*/ports/3000/health', () =>
       ++tries % 2 ? { status: 502 } : { text: 'ok' },
@@ -271,7 +271,7 @@ describe('fetch into a port', () => {
     expect(tries).toBe(4);
   });
 
-  it('returns errors of the app as they are, and sends a mutation once', async () => {
+  it('returns errors of the app unchanged, and sends a mutation once', async () => {
     server.answer('POST /v1/sandboxes/*/ports/3000/pay', { status: 503, text: 'try later' });
     const before = server.requests.length;
     const response = await torpor.sandboxes.fetch(SANDBOX_ID, 3000, '/pay', { method: 'POST', body: '1' });
@@ -279,7 +279,7 @@ describe('fetch into a port', () => {
     expect(server.requests.length - before).toBe(1);
   });
 
-  it('does not wait for the end of an endless answer', async () => {
+  it('does not wait for the end of a stream', async () => {
     server.answer('GET /v1/sandboxes/*/ports/3000/live', {
       raw: (response) => {
         response.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -293,7 +293,7 @@ describe('fetch into a port', () => {
 });
 
 describe('files', () => {
-  it('go in and out as bytes', async () => {
+  it('are read and written as bytes', async () => {
     const bytes = new Uint8Array([0, 255, 10, 13, 128]);
     server.answer('PUT /v1/sandboxes/*/files', { json: { path: '/a b', name: 'a b' } });
     await torpor.sandboxes.files(SANDBOX_ID).write('/a b', bytes);

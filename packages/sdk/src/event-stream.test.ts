@@ -42,7 +42,7 @@ async function read(after?: number): Promise<number[]> {
   return seen;
 }
 
-/** The n-th connection says what stands in the n-th line, and then ends as told. */
+/** The n-th connection sends the n-th line, and then ends as given. */
 function script(...lines: readonly ((response: ServerResponse, after: number) => void)[]): void {
   let next = 0;
   server.answer(ROUTE, ({ headers }) => {
@@ -56,12 +56,12 @@ const rest = (response: ServerResponse, after: number) => {
 };
 
 describe('following events', () => {
-  it('goes on after the last one that arrived, however the connection broke', async () => {
+  it('resumes after the last event that arrived, however the connection broke', async () => {
     script(
       (response) => response.end(frame(1) + frame(2)),
       (response) => response.write(frame(3) + frame(4).slice(0, 20), () => response.destroy()),
       (response) => response.end(': only a sign of life\n\n'),
-      // A server that repeats itself must not make the reader see double.
+      // The reader must not see an event twice when the server repeats it.
       (response) => response.write(frame(2) + frame(3) + frame(4)),
     );
     const seen: number[] = [];
@@ -76,14 +76,14 @@ describe('following events', () => {
     expect(server.requests).toHaveLength(4);
   });
 
-  it('goes on elsewhere when a connection is dead without saying so', async () => {
+  it('reconnects when a connection is silent for too long', async () => {
     torpor = new Torpor({ url: server.url, apiKey: 'k', env: {}, pace, silenceMs: 50 });
     script((response) => response.write(frame(1)), rest);
     expect(await read()).toEqual([1, 2, 3, 4, 5, 6, 7]);
     expect(server.requests).toHaveLength(2);
   });
 
-  it('does not take a slow reader for a silent server', async () => {
+  it('does not reconnect because of a slow reader', async () => {
     torpor = new Torpor({ url: server.url, apiKey: 'k', env: {}, pace, silenceMs: 50 });
     script(rest);
     for await (const { seq } of torpor.sandboxes.events(SANDBOX_ID)) {
@@ -93,12 +93,12 @@ describe('following events', () => {
     expect(server.requests).toHaveLength(1);
   });
 
-  it('begins where the reader says', async () => {
+  it('begins after the given event', async () => {
     script(rest);
     expect(await read(4)).toEqual([5, 6, 7]);
   });
 
-  it('waits out a server that is just starting again', async () => {
+  it('waits for a server that restarts', async () => {
     let tries = 0;
     server.answer(ROUTE, ({ headers }) => {
       tries++;
@@ -109,19 +109,19 @@ describe('following events', () => {
     expect(await read()).toEqual([1, 2, 3, 4, 5, 6, 7]);
   });
 
-  it('gives up when connection after connection brings nothing', async () => {
+  it('fails when connection after connection brings no byte', async () => {
     script((response) => response.end());
-    await expect(read()).rejects.toThrow('ends the stream each time');
+    await expect(read()).rejects.toThrow('ends the stream again and again');
     expect(server.requests).toHaveLength(6);
   });
 
-  it('does not go on after an answer that is final', async () => {
+  it('fails at once after a final error response', async () => {
     server.answer(ROUTE, errorReply(404, 'not_found', 'No such sandbox.'));
     await expect(read()).rejects.toMatchObject({ code: 'not_found' });
     expect(server.requests).toHaveLength(1);
   });
 
-  it('does not go on after an error that the stream ends with', async () => {
+  it('fails at once after an error event', async () => {
     const error = {
       code: 'unauthenticated',
       message: 'The API key is not valid any more.',
@@ -132,7 +132,7 @@ describe('following events', () => {
     expect(server.requests).toHaveLength(1);
   });
 
-  it('ends with the reason of the signal', async () => {
+  it("rejects with the signal's reason", async () => {
     const stop = new AbortController();
     server.answer(
       'GET /v1/events',

@@ -27,7 +27,7 @@ async function readAll(): Promise<ExecEvent[]> {
 }
 
 describe('exec', () => {
-  it('answers in one piece', async () => {
+  it('returns one reply', async () => {
     const reply = {
       exitCode: 3,
       signal: null,
@@ -42,7 +42,7 @@ describe('exec', () => {
     expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ command: 'make', cwd: '/app' });
   });
 
-  it('is never sent twice, whatever happens to the answer (R55)', async () => {
+  it('is never repeated, whatever happens to the response (R55)', async () => {
     server.answer(ROUTE, { status: 503 });
     await expect(torpor.sandboxes.exec(SANDBOX_ID, 'make')).rejects.toThrow();
     server.answer(ROUTE, { raw: (response) => response.destroy() });
@@ -51,7 +51,7 @@ describe('exec', () => {
     expect(server.requests).toHaveLength(3);
   });
 
-  it('streams output as it comes, and ends with the command', async () => {
+  it('streams the output, and ends with the command', async () => {
     const end = { exitCode: 0, signal: null, durationMs: 9 };
     streams(['start', { pid: 7, autoResumed: false }], ['stdout', { data: 'a' }], ['news', {}], ['end', end]);
     expect(await readAll()).toEqual([
@@ -62,7 +62,7 @@ describe('exec', () => {
     expect(server.requests[0]?.headers.accept).toBe('text/event-stream');
   });
 
-  it('throws the error that a stream ends with', async () => {
+  it('throws the error event of a stream', async () => {
     streams(
       ['start', { pid: 7, autoResumed: false }],
       ['error', { code: 'timeout', message: 'Too long.', retryable: true, hint: 'h' }],
@@ -70,7 +70,7 @@ describe('exec', () => {
     await expect(readAll()).rejects.toMatchObject({ code: 'timeout', message: 'Too long.' });
   });
 
-  it('does not take a stream that breaks off for a command that ended', async () => {
+  it('fails when the stream ends before the command', async () => {
     streams(['start', { pid: 7, autoResumed: false }], ['stdout', { data: 'a' }]);
     await expect(readAll()).rejects.toThrow('ended before the command did');
   });

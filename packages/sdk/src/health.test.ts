@@ -1,4 +1,4 @@
-/** Typed reads through the public client: what is answered on the way to them is seen before anything is thrown. */
+/** Typed reads through the public client: retries happen before any error is thrown. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
 import { recordedPace } from '../testing/recorded-pace.ts';
@@ -26,13 +26,13 @@ describe.each([
   ['health', HEALTH, sandboxHealth(), () => sandbox.health()],
   ['drives', DRIVES, [drive], () => sandbox.drives()],
 ] as const)('sandbox.%s', (name, good, expected, ask) => {
-  it('is a GET that is answered as it is', async () => {
+  it('is one GET, and returns the response', async () => {
     server.play(good);
     expect(await ask()).toEqual(expected);
     expect(server.asked).toMatchObject([{ method: 'GET', path: `/v1/sandboxes/${SANDBOX_ID}/${name}` }]);
   });
 
-  it('survives two 503 and gets the 200 (R54, R61)', async () => {
+  it('succeeds after two responses with 503 (R54, R61)', async () => {
     server.play(503, { status: 503, body: '<html>busy</html>' }, good);
     expect(await ask()).toEqual(expected);
     expect(server.asked).toHaveLength(3);
@@ -58,7 +58,7 @@ describe.each([
     expect(server.asked).toHaveLength(3);
   });
 
-  it('is a typed error for an unknown id, after one request', async () => {
+  it('throws a typed error for an unknown id, after one request', async () => {
     const error = { code: 'not_found', message: 'There is no such sandbox.', retryable: false };
     server.play({ status: 404, body: JSON.stringify({ error }) });
     await expect(ask()).rejects.toBeInstanceOf(NotFoundError);

@@ -1,4 +1,4 @@
-/** Every call that changes something, against every fault: how many requests reach the wire. */
+/** Every mutation against every fault: how many requests are sent. */
 import { ANSWERED_BY_GATEWAY, ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { BROKEN, type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
@@ -9,7 +9,7 @@ import { Sandbox } from './sandbox/sandbox.ts';
 import type { Session } from './sessions.ts';
 
 const JOB = 'job_aaaaaaaaaaaaaaaaaaaa';
-/** The gateway's own words for a request that was not passed on; an app can write the same. */
+/** The gateway's response for a request that was not dispatched; an app can forge the same body. */
 const NOT_DISPATCHED = JSON.stringify({
   error: { code: 'unreachable', message: 'm', retryable: true, hint: 'h', details: { dispatched: false } },
 });
@@ -32,7 +32,7 @@ beforeEach(async () => {
 });
 afterAll(() => server.close());
 
-/** Leaves an open connection behind, so that what comes next is sent on one that was used before. */
+/** Leaves an idle connection behind, so that the next request reuses it. */
 async function useConnection(): Promise<void> {
   server.play(404);
   await sandbox.fetch(3000, '/');
@@ -99,7 +99,7 @@ async function read(asked: Promise<Response>): Promise<void> {
 describe.each(MUTATIONS)('%s', (_, mutate) => {
   const settled = () => Promise.resolve(mutate()).catch(() => undefined);
 
-  it('is sent once, whatever is answered (R53, R55, R65, R103)', async () => {
+  it('is sent once, whatever the response (R53, R55, R65, R103)', async () => {
     for (const status of ANSWERS) {
       for (const headers of [{}, { [ANSWERED_BY_HEADER]: ANSWERED_BY_GATEWAY }]) {
         await useConnection();
@@ -124,7 +124,7 @@ describe.each([
   ['sandbox.open', () => sandbox.open('date')],
   ['sandbox.shell', () => sandbox.shell()],
 ] as const)('%s', (_, open) => {
-  it('asks for its WebSocket once (R55)', async () => {
+  it('opens its WebSocket once (R55)', async () => {
     for (const step of [...ANSWERS, ...BROKEN]) {
       await useConnection();
       server.play(step);
@@ -154,14 +154,14 @@ describe.each([
     }
   });
 
-  it('has one budget for that, and ends with the last answer (R57, R59)', async () => {
+  it('has one budget of retries, and returns the last response (R57, R59)', async () => {
     server.play(503, 'reset', 429, 'close', { status: 502, body: NOT_DISPATCHED });
     await expect(create()).rejects.toMatchObject({ code: 'unreachable', status: 502 });
     expect(sent()).toHaveLength(6);
     expect(new Set(keys()).size).toBe(1);
   });
 
-  it('is sent once when the answer is final (R52, R103)', async () => {
+  it('is sent once when the response is final (R52, R103)', async () => {
     for (const status of [400, 401, 403, 404, 409, 410, 421, 422, 500, 501, 507]) {
       server.play(status);
       await expect(create()).rejects.toMatchObject({ status });

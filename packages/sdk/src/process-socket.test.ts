@@ -51,7 +51,7 @@ const exit = { code: 3, signal: null, durationMs: 8 };
 const say = (socket: ServerSocket, notice: unknown) => socket.send(JSON.stringify(notice));
 
 describe('a terminal', () => {
-  it('is asked for with its size and command, by the key among the subprotocols', async () => {
+  it('is requested with its size and command, with the key as a subprotocol', async () => {
     let asked = new URL('http://nowhere');
     behave = (socket, url) => {
       asked = url;
@@ -69,7 +69,7 @@ describe('a terminal', () => {
     expect(Object.fromEntries(asked.searchParams)).toMatchObject({ cols: '90', rows: '20', command: 'top' });
   });
 
-  it('sends what is typed and how large it is', async () => {
+  it('sends input and its size', async () => {
     const heard: string[] = [];
     behave = (socket) => {
       socket.on('message', (data: Buffer) => {
@@ -86,7 +86,7 @@ describe('a terminal', () => {
 });
 
 describe('a command over a socket', () => {
-  it('is the first thing that is said, and has two channels', async () => {
+  it('sends the command first, and has two output channels', async () => {
     const heard: unknown[] = [];
     behave = (socket) => {
       socket.on('message', (data: Buffer, isBinary) => {
@@ -109,7 +109,7 @@ describe('a command over a socket', () => {
     ]);
   });
 
-  it('confirms what was read, so that a fast command can wait', async () => {
+  it('confirms output that was read, so that a fast command waits', async () => {
     let confirmed = 0;
     behave = (socket, url) => {
       expect(Number(url.searchParams.get('window'))).toBeGreaterThan(0);
@@ -124,7 +124,7 @@ describe('a command over a socket', () => {
     expect(events.at(-1)?.type).toBe('exit');
   });
 
-  it('throws the error that the server ends it with, by its class', async () => {
+  it("throws the server's error by its class", async () => {
     const error = { code: 'capacity', message: 'Full.', retryable: true, hint: 'Wait.', requestId: 'req_1' };
     behave = (socket) => say(socket, { error });
     const reading = readAll(await torpor.sandboxes.execSocket(SANDBOX_ID, { command: 'true' }));
@@ -136,7 +136,7 @@ describe('a command over a socket', () => {
     });
   });
 
-  it('does not take a broken connection for an end', async () => {
+  it('fails when the connection breaks', async () => {
     behave = (socket) => {
       say(socket, { started: { pid: 1, autoResumed: false } });
       setImmediate(() => socket.terminate());
@@ -145,7 +145,7 @@ describe('a command over a socket', () => {
     await expect(reading).rejects.toMatchObject({ code: 'unreachable' });
   });
 
-  it('is given up by the signal, with its reason', async () => {
+  it("is closed by the signal, and rejects with the signal's reason", async () => {
     const giveUp = new AbortController();
     const gone = new Promise<void>((resolve) => {
       behave = (socket) => {
@@ -165,7 +165,7 @@ describe('a command over a socket', () => {
     await gone;
   });
 
-  it('lets go of the connection when the reader leaves', async () => {
+  it('closes the connection when the loop is left', async () => {
     const gone = new Promise<void>((resolve) => {
       behave = (socket) => {
         socket.on('close', () => resolve());
@@ -176,7 +176,7 @@ describe('a command over a socket', () => {
     await gone;
   });
 
-  it('says why a door stayed shut, though the socket does not', async () => {
+  it('reports why the server refused, which the WebSocket API hides', async () => {
     const stranger = new Torpor({ url: torpor.url, apiKey: 'wrong', env: {} });
     await expect(stranger.sandboxes.terminal(SANDBOX_ID)).rejects.toMatchObject({ code: 'not_found' });
     answer = {
@@ -190,8 +190,8 @@ describe('a command over a socket', () => {
   });
 });
 
-describe('where there is no WebSocket', () => {
-  it('says what is missing, and takes one that is given', async () => {
+describe('without a global WebSocket', () => {
+  it('fails with a hint, and uses a given class', async () => {
     const { WebSocket: own } = globalThis;
     Reflect.deleteProperty(globalThis, 'WebSocket');
     try {

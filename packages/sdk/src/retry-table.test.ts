@@ -1,4 +1,4 @@
-/** What is sent how often, at which gaps, and what comes of it: every status and every fault, by method. */
+/** How often and at which intervals a request is sent, and its result: every status and every fault, by method. */
 import { ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type FaultServer, faultServer, type Step } from '../testing/fault-server.ts';
@@ -17,7 +17,7 @@ const ALL_GAPS = [200, 400, 800, 1600, 2000];
 interface Row {
   readonly sent: number;
   readonly gaps: readonly number[];
-  /** The status that was answered, or that something was thrown. */
+  /** The status of the response, or `thrown`. */
   readonly came: number | 'thrown';
 }
 
@@ -58,11 +58,11 @@ const allTries = (came: Row['came']): Row => ({ sent: 6, gaps: ALL_GAPS, came })
 
 function expectedOf(method: string, status: number): Row {
   const isRead = READS.includes(method);
-  // These two never reach our rules: fetch takes an unasked 100 for a broken connection, and refuses 101.
+  // `fetch` handles these two itself: it takes an unexpected 100 for a broken connection, and refuses 101.
   if (status === 100) return isRead ? allTries('thrown') : once('thrown');
   if (status === 101) return once('thrown');
   if (isRead && WAKING.includes(status)) return allTries(status);
-  // What is below 200 announces the real answer.
+  // A status below 200 precedes the final response.
   return once(Math.max(status, 200));
 }
 
@@ -81,9 +81,9 @@ const IN_HEADERS: Step[] = ['half headers', 'reset in headers'];
 const IN_BODY: Step[] = ['truncated', 'reset in body'];
 
 describe('every broken connection', () => {
-  it.each(READS)('of %s is tried again (R56, R58, R59)', async (method) => {
+  it.each(READS)('of %s is repeated (R56, R58, R59)', async (method) => {
     const { sandbox, pace } = await connect();
-    // The answer to HEAD has no body that could break.
+    // A response to HEAD has no body that could break.
     const faults = [...BEFORE_HEADERS, ...IN_HEADERS, ...(method === 'HEAD' ? [] : IN_BODY)];
     for (const fault of faults) {
       const row = await rowOf(sandbox, pace, method, fault);
@@ -99,7 +99,7 @@ describe('every broken connection', () => {
     }
   });
 
-  it.each(METHODS)('where nobody listens: %s (R53, R56)', async (method) => {
+  it.each(METHODS)('at a port without a listener: %s (R53, R56)', async (method) => {
     const gone = await faultServer();
     await gone.close();
     let sent = 0;
@@ -118,7 +118,7 @@ describe('every broken connection', () => {
     expect({ sent, gaps: pace.slept }).toEqual({ sent: isRead ? 6 : 1, gaps: isRead ? ALL_GAPS : [] });
   });
 
-  it('in an answer of unknown length is thrown to whoever reads it, since its beginning is out', async () => {
+  it('in a response of unknown length is thrown to its reader, who has read its beginning', async () => {
     const { sandbox } = await connect();
     server.play('truncated chunks');
     const response = await sandbox.fetch(3000, '/');
@@ -128,8 +128,8 @@ describe('every broken connection', () => {
   });
 });
 
-describe('an answer that fetch would act on', () => {
-  it.each([407, 421])('comes with its headers and its body: %i (R52)', async (status) => {
+describe('a response that undici would act on', () => {
+  it.each([407, 421])('is returned with its headers and its body: %i (R52)', async (status) => {
     const { sandbox } = await connect();
     for (const method of METHODS) {
       server.play({ status, headers: { 'x-mark': 'kept' }, body: '{"kept":true}' });
@@ -140,7 +140,7 @@ describe('an answer that fetch would act on', () => {
     }
   });
 
-  it('is not mistaken for a 599 of the app (R52)', async () => {
+  it('is not confused with a 599 of the app (R52)', async () => {
     const { sandbox } = await connect();
     server.play({ status: 599, body: 'own' });
     const response = await sandbox.fetch(3000, '/', { method: 'POST' });
@@ -148,7 +148,7 @@ describe('an answer that fetch would act on', () => {
   });
 });
 
-describe('a refusal of the gateway', () => {
+describe('an error of the gateway', () => {
   const refusal = (code: string) => JSON.stringify({ error: { code, message: 'm', retryable: false } });
   const gateway = { [ANSWERED_BY_HEADER]: 'gateway' };
 
@@ -157,7 +157,7 @@ describe('a refusal of the gateway', () => {
     [410, 'killed', KilledError],
     [502, 'port_closed', PortClosedError],
     [503, 'unreachable', UnreachableError],
-  ])('%i is told from the same answer of an app by its header (R59)', async (status, code, kind) => {
+  ])("%i is distinguished from an app's same response by its header (R59)", async (status, code, kind) => {
     const { sandbox } = await connect();
     server.play({ status, headers: gateway, body: refusal(code) });
     const refused = await sandbox.fetch(3000, '/');
@@ -170,7 +170,7 @@ describe('a refusal of the gateway', () => {
     expect([ofApp.status, await ofApp.text()]).toEqual([status, refusal(code)]);
   });
 
-  it('may be a page or of the form of E2B: then its status says what it is', async () => {
+  it("is classified by its status when it is a page or has E2B's format", async () => {
     const { sandbox } = await connect();
     server.play({ status: 502, headers: gateway, body: '<html></html>' });
     expect(await gatewayErrorOf(await sandbox.fetch(3000, '/'))).toMatchObject({ code: 'unreachable' });

@@ -22,17 +22,20 @@ function connect(options: TransportOptions = {}) {
 }
 
 describe('reads', () => {
-  it.each([...READS, 'get', 'Head'])('are told by the method in any case: %s (R63)', async (method) => {
-    const { send } = connect();
-    for (const status of WAKING) {
-      server.play(status, 200);
-      expect((await send(method)).status).toBe(200);
-      expect(server.asked).toHaveLength(2);
-      expect(server.asked[1]?.method).toBe(method.toUpperCase());
-    }
-  });
+  it.each([...READS, 'get', 'Head'])(
+    'are recognised by the method in upper or lower case: %s (R63)',
+    async (method) => {
+      const { send } = connect();
+      for (const status of WAKING) {
+        server.play(status, 200);
+        expect((await send(method)).status).toBe(200);
+        expect(server.asked).toHaveLength(2);
+        expect(server.asked[1]?.method).toBe(method.toUpperCase());
+      }
+    },
+  );
 
-  it.each(BROKEN)('survive a connection broken so: %s (R56)', async (fault) => {
+  it.each(BROKEN)('survive a broken connection: %s (R56)', async (fault) => {
     const { send } = connect();
     server.play(fault, fault, { status: 200, body: '{"whole":true}' });
     const response = await send('GET');
@@ -40,7 +43,7 @@ describe('reads', () => {
     expect(server.asked).toHaveLength(3);
   });
 
-  it('survive a refused connection once somebody listens again (R56)', async () => {
+  it('survive a refused connection once a server listens again (R56)', async () => {
     const gone = await faultServer();
     await gone.close();
     let tries = 0;
@@ -55,7 +58,7 @@ describe('reads', () => {
     expect(tries).toBe(3);
   });
 
-  it('are given up when the rest of an answer does not come, and tried again (R56, R64)', async () => {
+  it('are aborted when the rest of a response does not come, and repeated (R56, R64)', async () => {
     const { send } = connect({ attemptTimeoutMs: 50 });
     server.play('stalled', { status: 200, body: '{"whole":true}' });
     const response = await send('GET');
@@ -113,7 +116,7 @@ describe('reads', () => {
     expect(server.asked).toHaveLength(1);
   });
 
-  it('are given up when no answer begins in time, and tried again (R64)', async () => {
+  it('are aborted when no response begins in time, and repeated (R64)', async () => {
     let tries = 0;
     const { send } = connect({
       retries: 2,
@@ -133,7 +136,7 @@ describe('reads', () => {
 describe('mutations', () => {
   const keyed = { idempotencyKey: 'key-1', repeatUnderKey: true };
 
-  it('with a stream for a body are sent once (R65)', async () => {
+  it('with a stream as body are sent once (R65)', async () => {
     const { send } = connect();
     for (const step of ['reset', 503] as const) {
       server.play(step);
@@ -142,14 +145,14 @@ describe('mutations', () => {
     }
   });
 
-  it('that are to be repeated and have no idempotency key are sent once (R53)', async () => {
+  it('without an idempotency key are sent once, even if marked as repeatable (R53)', async () => {
     const { send } = connect();
     server.play(503);
     await send('POST', { json: {}, repeatUnderKey: true });
     expect(server.asked).toHaveLength(1);
   });
 
-  it('that may be repeated have the gaps of a read (R58, R64)', async () => {
+  it('that may be repeated have the delays of a read (R58, R64)', async () => {
     const { send, pace } = connect();
     server.play('close', { status: 503, headers: { 'retry-after': '1' } }, { status: 201, body: '{}' });
     expect((await send('POST', { json: { a: 1 }, ...keyed })).status).toBe(201);
@@ -177,8 +180,8 @@ describe('the budget', () => {
   });
 });
 
-describe('the switches', () => {
-  it('count for one call, and for all of a client (R57)', async () => {
+describe('the options', () => {
+  it('apply to one call, or to all calls of a client (R57)', async () => {
     server.play(503);
     await connect({ retries: 3 }).send('GET', { retries: 0 });
     expect(server.asked).toHaveLength(1);
@@ -191,13 +194,13 @@ describe('the switches', () => {
     [Number.NaN, 6],
     [-1, 1],
     [Number.POSITIVE_INFINITY, 9],
-  ])('are never taken for something that does not end by mistake: %d (R57)', async (retries, sent) => {
+  ])('never cause endless retries: %d (R57)', async (retries, sent) => {
     server.play(...Array<Step>(8).fill(503), 200);
     await connect({ retries }).send('GET');
     expect(server.asked).toHaveLength(sent);
   });
 
-  it('choose the gaps too (R113)', async () => {
+  it('set the delays too (R113)', async () => {
     const { send, pace } = connect({ backoff: { baseMs: 10, capMs: 35 } });
     server.play({ status: 503, headers: { 'retry-after': '1' } }, 503);
     await send('GET');
@@ -205,7 +208,7 @@ describe('the switches', () => {
   });
 });
 
-describe('the wait', () => {
+describe('the delay', () => {
   it('doubles from 0.2 s to 2 s (R58)', async () => {
     const { send, pace } = connect({ retries: 7 });
     server.play(503);
@@ -213,12 +216,12 @@ describe('the wait', () => {
     expect(pace.slept).toEqual([200, 400, 800, 1600, 2000, 2000, 2000]);
   });
 
-  it('has at most 0.2 s of chance added (R58)', () => {
+  it('has at most 0.2 s of jitter (R58)', () => {
     expect(backoffMs(1, () => 0.5)).toBe(300);
     expect(backoffMs(60, () => 0.999)).toBeLessThan(2200);
   });
 
-  it('is as long as Retry-After says, within 2 s (R64)', async () => {
+  it('follows Retry-After, up to 2 s (R64)', async () => {
     for (const [header, expected] of [
       ['1', 1000],
       ['60', 2000],
@@ -234,7 +237,7 @@ describe('the wait', () => {
     expect(retryAfterMs('-1', 0)).toBe(0);
   });
 
-  it('ends at once when the caller gives up (R64)', async () => {
+  it('ends at once when the caller aborts (R64)', async () => {
     const giveUp = new AbortController();
     const { send } = connect({
       pace: {
@@ -251,7 +254,7 @@ describe('the wait', () => {
     expect(server.asked).toHaveLength(1);
   });
 
-  it('does not begin when the caller has given up during the attempt', async () => {
+  it('does not begin when the caller has aborted during the attempt', async () => {
     const giveUp = new AbortController();
     const { send, pace } = connect({
       fetch: () => {

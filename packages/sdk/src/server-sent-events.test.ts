@@ -23,11 +23,11 @@ const EXPECTED: ServerSentEvent[] = [
 ];
 
 describe('a stream of events', () => {
-  it('is read whole', async () => {
+  it('is read completely', async () => {
     expect(await readAll([Buffer.from(TEXT)])).toEqual(EXPECTED);
   });
 
-  it('may be cut anywhere, also within a character or the end of a line', async () => {
+  it('may be split anywhere, also within a character or a line break', async () => {
     const bytes = Buffer.from(TEXT);
     expect(await readAll([...bytes].map((byte) => new Uint8Array([byte])))).toEqual(EXPECTED);
     for (let cut = 0; cut <= bytes.length; cut++) {
@@ -35,7 +35,7 @@ describe('a stream of events', () => {
     }
   });
 
-  it('is let go when the reader leaves', async () => {
+  it('is cancelled when the loop is left', async () => {
     let cancelled = false;
     const endless = new ReadableStream<Uint8Array>({
       pull: (controller) => controller.enqueue(Buffer.from('data: 1\n\n')),

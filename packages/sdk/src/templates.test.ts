@@ -28,7 +28,7 @@ beforeEach(async () => {
 afterEach(() => server.close());
 
 describe('a template', () => {
-  it('is made from a checkpoint, looked at and deleted', async () => {
+  it('is created from a checkpoint, read and deleted', async () => {
     server.answer('POST /v1/templates', { status: 201, json: view });
     server.answer('GET /v1/templates/app', { json: view });
     server.answer('DELETE /v1/templates/app', { status: 204, text: '' });
@@ -42,7 +42,7 @@ describe('a template', () => {
   it.each([
     ['at once', () => new Blob(['a root'])],
     ['as it comes', () => ReadableStream.from([Buffer.from('a '), Buffer.from('root')])],
-  ])('is made from an archive that is sent %s, with its definition', async (_, archive) => {
+  ])('is created from an archive that is sent %s, with its definition', async (_, archive) => {
     server.answer('POST /v1/templates', { status: 201, json: view });
     const services = [{ name: 'web', command: 'npm start', port: 3000 }];
     const options = { idempotencyKey: 'k' };
@@ -54,7 +54,7 @@ describe('a template', () => {
     expect(body).toBe('a root');
   });
 
-  it('is waited for when it takes the server longer than a request may', async () => {
+  it('is waited for when its preparation takes longer than a request may', async () => {
     const states = [preparing, preparing, view];
     server.answer('POST /v1/templates', errorReply(504, 'timeout', 'It is still being prepared.'));
     server.answer('GET /v1/templates/app', () => ({ json: states.shift() }));
@@ -62,7 +62,7 @@ describe('a template', () => {
     expect(states).toEqual([]);
   });
 
-  it('fails with the reason, also when that comes late', async () => {
+  it('fails with the reason, also after the request has timed out', async () => {
     const error = { code: 'conflict', message: 'No luck.', retryable: false, hint: 'Look.' };
     server.answer('POST /v1/templates', errorReply(504, 'timeout', 'It took too long.'));
     server.answer('GET /v1/templates/app', { json: { ...view, state: 'failed', checkpointId: null, error } });

@@ -19,16 +19,16 @@ describe('a transport fault', () => {
     'ERR_HTTP2_GOAWAY_SESSION',
     'ERR_HTTP2_SESSION_ERROR',
     'UND_ERR_SOCKET',
-  ])('is known by its code %s, also as a cause', (code) => {
+  ])('is recognised by its code %s, also as a cause', (code) => {
     expect(isTransportFault(coded(code))).toBe(true);
     expect(isTransportFault(wrapped(coded(code), 4))).toBe(true);
   });
 
-  it('is not looked for deeper than five errors', () => {
+  it('is not searched for deeper than five causes', () => {
     expect(isTransportFault(wrapped(coded('ECONNRESET'), 5))).toBe(false);
   });
 
-  it('is never told by text', () => {
+  it('is never recognised by its message', () => {
     expect(isTransportFault(new Error('ECONNRESET: Connection reset by peer, GOAWAY'))).toBe(false);
   });
 
@@ -41,7 +41,7 @@ describe('a transport fault', () => {
     },
   );
 
-  it('survives causes that go in circles, and things that are no errors', () => {
+  it('is not found in circular causes or in values that are not errors', () => {
     const circle = new Error('a');
     circle.cause = circle;
     expect(isTransportFault(circle)).toBe(false);

@@ -89,7 +89,7 @@ export class Transport {
   readonly #attemptTimeoutMs: number;
 
   constructor(options: TransportOptions = {}) {
-    const env = options.env ?? environmentOf(globalThis);
+    const env = options.env ?? environment();
     this.#options = options;
     this.url = (options.url ?? (env['TORPOR_URL'] || DEFAULT_URL)).replace(/\/+$/, '');
     this.apiKey = options.apiKey ?? (env['TORPOR_API_KEY'] || undefined);
@@ -181,8 +181,9 @@ export class Transport {
   }
 }
 
-function environmentOf(global: { process?: { env?: Environment } }): Environment {
-  return global.process?.env ?? {};
+/** Browsers have no `process`, and so their types do not declare it. */
+function environment(): Environment {
+  return (globalThis as { process?: { env?: Environment } }).process?.env ?? {};
 }
 
 /** No response can prove that a mutation was not executed: an app behind the gateway can forge any response. */

@@ -6,7 +6,6 @@ export { keyFileOf } from './keys/first-key.ts';
 export { createKey, pageOfKeys, revokeKey } from './keys/manage.ts';
 export { openLog } from './observe/log.ts';
 export { Metrics } from './observe/metrics.ts';
-export { OperationTrace } from './observe/operation-trace.ts';
 export type { AppContext } from './route-context.ts';
 export { type Host, serve } from './serve.ts';
 export { DEFAULT_SERVER_SETTINGS, type ServerSettings } from './settings.ts';

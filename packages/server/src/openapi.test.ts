@@ -16,7 +16,7 @@ import { testBuilds } from '../testing/test-builds.ts';
 import { type TestServer, testServer } from '../testing/test-server.ts';
 
 /** TORPOR_FUZZ=500 sends 500 requests to each route. */
-const RUNS = Number(process.env['TORPOR_FUZZ'] ?? 25);
+const RUNS = Number(process.env['TORPOR_FUZZ'] ?? 15);
 /** Much longer than every time limit that this test sets. */
 const PATIENCE_MS = 20_000;
 

@@ -10,7 +10,6 @@ import type { Replays } from './http/replays.ts';
 import type { StreamLimit } from './http/stream-limit.ts';
 import type { Log } from './observe/log.ts';
 import type { Metrics } from './observe/metrics.ts';
-import type { OperationTrace } from './observe/operation-trace.ts';
 import type { ServerSettings } from './settings.ts';
 import type { Uploads } from './uploads.ts';
 
@@ -21,8 +20,6 @@ export interface AppContext {
   readonly db: Database;
   readonly clock: Clock;
   readonly ids: Ids;
-  /** The ids that the engine was given, so that an answer can name the operation it stands for. */
-  readonly operations: OperationTrace;
   readonly randomBytes: (n: number) => Uint8Array;
   readonly uploads: Uploads;
   readonly settings: ServerSettings;

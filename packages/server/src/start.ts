@@ -6,7 +6,14 @@ import { join } from 'node:path';
 import type { BuildContext } from '@torpor/builds';
 import { openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
-import { DiskReserve, Engine, type FaultPoints, randomIds, systemClock } from '@torpor/engine';
+import {
+  createEngine,
+  DiskReserve,
+  type Engine,
+  type FaultPoints,
+  randomIds,
+  systemClock,
+} from '@torpor/engine';
 import { type LocalCertificate, localCertificate } from '@torpor/gateway';
 import { type Capabilities, TorporError } from '@torpor/protocol';
 import { Sessions } from '@torpor/sessions';
@@ -23,7 +30,6 @@ import { ALL_MIGRATIONS } from './migrations.ts';
 import { watchLedger } from './observe/ledger-watch.ts';
 import type { Log } from './observe/log.ts';
 import { Metrics } from './observe/metrics.ts';
-import { OperationTrace } from './observe/operation-trace.ts';
 import { reportTo } from './observe/report.ts';
 import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
@@ -71,7 +77,6 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const chosen = await (options.choose ?? chooseRuntime)(config, store, systemClock, report);
   cleanup.defer(() => chosen.close?.());
   const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
-  const operations = new OperationTrace(randomIds);
   const secret = await ensureSecret(dataDir, randomBytes);
   const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics };
   // Engine and gateway need each other: the engine closes the gateway's gates, the gateway wakes sandboxes.
@@ -82,7 +87,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     secret,
     settings: settings.gateway,
   });
-  const engine: Engine = new Engine({
+  const engine: Engine = createEngine({
     db,
     store,
     runtimes: new Map([chosen.runtime, ...(chosen.others ?? [])].map((one) => [one.name, one])),
@@ -90,7 +95,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     gate: gateway.gates,
     clock: systemClock,
     processes: agentProcesses,
-    ids: operations,
+    ids: randomIds,
     settings: settings.engine,
     faults: options.faults,
     report,
@@ -136,7 +141,6 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     engine,
     sessions,
     ids: randomIds,
-    operations,
     uploads: await openUploads(join(dataDir, 'uploads')),
     settings: settings.server,
     settingsList,

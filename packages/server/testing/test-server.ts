@@ -19,7 +19,6 @@ import { HostNames } from '../src/http/host-names.ts';
 import { createKey } from '../src/keys/manage.ts';
 import { openLog } from '../src/observe/log.ts';
 import { Metrics } from '../src/observe/metrics.ts';
-import { OperationTrace } from '../src/observe/operation-trace.ts';
 import { reportTo } from '../src/observe/report.ts';
 import { createOrg } from '../src/orgs/manage.ts';
 import type { AppContext } from '../src/route-context.ts';
@@ -74,7 +73,6 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
   const log: string[] = [];
   const logger = openLog({ level: 'debug', destination: { write: (line: string) => void log.push(line) } });
   const metrics = new Metrics({ process: false });
-  const operations = new OperationTrace(randomIds);
   let runtime: AgentRuntime | undefined;
   const world = await makeWorld(options.kind ?? 'sqlite', {
     ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
@@ -84,7 +82,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
         ...base,
         clock: systemClock,
         processes: agentProcesses,
-        ids: operations,
+        ids: randomIds,
         runtimes: new Map<string, Runtime>([[runtime.name, runtime]]),
         report: reportTo(logger, metrics),
       };
@@ -110,7 +108,6 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     db: world.db,
     clock: systemClock,
     ids: randomIds,
-    operations,
     randomBytes,
     uploads: await openUploads(uploadsDir),
     settings,

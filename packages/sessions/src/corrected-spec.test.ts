@@ -11,7 +11,7 @@ import {
   testedDatabases,
 } from '../testing/session-world.ts';
 
-describe.each(testedDatabases)('a session whose spec cannot be made on %s', (kind) => {
+describe.each(testedDatabases)('a session from whose spec no sandbox can be created, on %s', (kind) => {
   let here: SessionWorld;
   beforeEach(async () => {
     here = await sessionWorld(kind);
@@ -23,7 +23,7 @@ describe.each(testedDatabases)('a session whose spec cannot be made on %s', (kin
     ['an unknown runtime', { runtime: 'nothing' }, 'capability_unsupported'],
   ];
 
-  it.each(wrong)('takes a corrected one under the same key after %s (R75)', async (_, sandbox, code) => {
+  it.each(wrong)('accepts a corrected spec under the same key after %s (R75)', async (_, sandbox, code) => {
     const { id } = await here.sessions.open(ORG, 'thread', { ...SPEC, sandbox });
     await expect(here.sessions.getOrSpawn(caller, id)).rejects.toMatchObject({ code });
     const corrected = { program: { command: 'other', mode: 'turn' as const }, sandbox: {} };
@@ -40,10 +40,10 @@ describe.each(testedDatabases)('a session whose spec cannot be made on %s', (kin
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).error?.code).toBe('not_found');
     await here.sessions.open(ORG, 'thread', SPEC);
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('done');
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
-  it('keeps the spec it was made with as long as that works, or its failure may pass', async () => {
+  it('keeps its spec as long as the spec works or fails only transiently', async () => {
     const { id } = await here.sessions.open(ORG, 'thread', SPEC);
     const other = { ...SPEC, sandbox: { idleSeconds: 7 } };
     const { start } = here.world.runtime;

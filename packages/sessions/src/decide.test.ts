@@ -59,7 +59,7 @@ describe('decide', () => {
     expect('why' in decision ? `${decision.action} ${decision.why}` : decision.action).toBe(expected);
   });
 
-  it('replaces nothing because of a failure that passes (R77)', () => {
+  it('replaces no sandbox because of a transient failure (R77)', () => {
     const anything = fc
       .constantFrom(...SANDBOX_STATES)
       .chain((state) => fc.constantFrom(...EVIDENCE).map((evidence) => sandbox(state, evidence)));
@@ -71,7 +71,7 @@ describe('decide', () => {
     );
   });
 
-  it('never leaves a dead sandbox in the way (R75)', () => {
+  it('always replaces a dead sandbox (R75)', () => {
     for (const state of ['killed', 'failed', 'lost'] as const) {
       for (const evidence of EVIDENCE) expect(decide(sandbox(state, evidence)).action).toBe('spawn');
     }

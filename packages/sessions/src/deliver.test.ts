@@ -50,16 +50,16 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     });
   });
 
-  it('goes one after the other, in the order of sending, each once', async () => {
+  it('is delivered after the turn before it, in the order of sending, once', async () => {
     const inputs = ['one', 'two', 'three', 'four'];
     const turns = [];
     for (const input of inputs) turns.push(await sent(input));
     for (const turn of turns) expect((await ended(turn)).state).toBe('done');
-    expect(here.inside.stdin.map(({ order }) => order.input)).toEqual(inputs);
+    expect(here.program.stdin.map(({ message }) => message.input)).toEqual(inputs);
     expect(turns.map(({ seq }) => seq)).toEqual([1, 2, 3, 4]);
   });
 
-  it('is one turn, however often it is sent under one key', async () => {
+  it('is one turn, however often it is sent with one idempotency key', async () => {
     const keyed = { ...caller, idempotencyKey: 'k' };
     const turns = await Promise.all([1, 2, 3].map(() => here.sessions.send(keyed, id, 'hello')));
     expect(new Set(turns.map((turn) => turn.id)).size).toBe(1);
@@ -67,10 +67,10 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       code: 'idempotency_mismatch',
     });
     for (const turn of turns) await ended(turn);
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
-  it('waits out a failing wake, is delivered once when it works, and the error is gone (R106, R107)', async () => {
+  it('waits while the resume fails, is delivered once when it works, and the error is cleared (R106, R107)', async () => {
     await ended(await sent('first'));
     const { sandboxId } = await here.sessions.get(ORG, id);
     await here.world.engine.pause(caller, sandboxId as never);
@@ -81,7 +81,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(await here.sessions.turn(ORG, id, turn.id)).toMatchObject({ state: 'waiting', sandboxId: null });
     expect(await here.sessions.get(ORG, id)).toMatchObject({ error: { code: 'unreachable' } });
     await here.sessions.deliver();
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
 
     here.world.runtime.start = start;
     here.world.clock.advance(120_000);
@@ -89,37 +89,40 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
 
     expect(await ended(turn)).toMatchObject({ state: 'done', error: null, output: 'echo second\n' });
     expect(await here.sessions.get(ORG, id)).toMatchObject({ sandboxId, error: null });
-    expect(here.inside.stdin.map(({ order }) => order.input)).toEqual(['first', 'second']);
+    expect(here.program.stdin.map(({ message }) => message.input)).toEqual(['first', 'second']);
     expect(await sandboxesMade(here.world)).toBe(1);
   });
 
-  it.each(SESSION_POINTS)('is neither lost nor doubled when the server dies at "%s"', async (point) => {
-    const death = Promise.withResolvers<void>();
-    const died = Promise.withResolvers<void>();
-    const dying = await here.another({
-      atFaultPoint: (passed) => {
-        if (passed !== `session.${point}`) return undefined;
-        died.resolve();
-        return death.promise;
-      },
-    });
-    const turn = await sent('hello', dying);
-    await died.promise;
+  it.each(SESSION_POINTS)(
+    'is neither lost nor delivered twice when the server dies at "%s"',
+    async (point) => {
+      const death = Promise.withResolvers<void>();
+      const died = Promise.withResolvers<void>();
+      const dying = await here.another({
+        atFaultPoint: (passed) => {
+          if (passed !== `session.${point}`) return undefined;
+          died.resolve();
+          return death.promise;
+        },
+      });
+      const turn = await sent('hello', dying);
+      await died.promise;
 
-    const healed = await here.another();
-    await healed.deliver();
+      const healed = await here.another();
+      await healed.deliver();
 
-    expect(await ended(turn, healed)).toMatchObject({ state: 'done', output: 'echo hello\n' });
-    expect(here.inside.stdin).toHaveLength(1);
-    expect(await sandboxesMade(here.world)).toBe(1);
-    const { sandboxId } = await healed.get(ORG, id);
-    expect(await here.world.engine.get(ORG, sandboxId as never)).toMatchObject({ state: 'running' });
-    death.resolve();
-  });
+      expect(await ended(turn, healed)).toMatchObject({ state: 'done', output: 'echo hello\n' });
+      expect(here.program.stdin).toHaveLength(1);
+      expect(await sandboxesMade(here.world)).toBe(1);
+      const { sandboxId } = await healed.get(ORG, id);
+      expect(await here.world.engine.get(ORG, sandboxId as never)).toMatchObject({ state: 'running' });
+      death.resolve();
+    },
+  );
 
-  it('whose receipt was lost is asked for again, and not written again', async () => {
+  it('whose receipt was lost is sent again, and not given to the program again', async () => {
     let broken = true;
-    here.inside.fault = (when) => {
+    here.program.fault = (when) => {
       if (when === 'after' && broken) throw unreachable();
     };
     const turn = await sent('hello');
@@ -129,12 +132,12 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     here.world.clock.advance(60_000);
     await here.sessions.deliver();
     expect(await ended(turn)).toMatchObject({ state: 'done' });
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
-  it('that was recorded and perhaps not written is unknown, and not sent again', async () => {
+  it('that was recorded and perhaps not given to the program is unknown, and not sent again', async () => {
     let broken = true;
-    here.inside.fault = (when) => {
+    here.program.fault = (when) => {
       if (when === 'recorded' && broken) throw unreachable();
     };
     const turn = await sent('hello');
@@ -146,56 +149,57 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       state: 'unknown',
       error: { code: 'no_answer', retryable: false },
     });
-    expect(here.inside.stdin).toHaveLength(0);
+    expect(here.program.stdin).toHaveLength(0);
     expect(await ended(await sent('next'))).toMatchObject({ state: 'done' });
   });
 
   it('is unknown when the sandbox was rolled back past its record', async () => {
     await ended(await sent('first'));
     const sandboxId = (await here.sessions.get(ORG, id)).sandboxId as never;
-    const { id: checkpointId } = await here.world.engine.snapshot(caller, sandboxId, { name: 'before' });
-    here.inside.fault = (when) => {
+    const { id: checkpointId } = (await here.world.engine.snapshot(caller, sandboxId, { name: 'before' }))
+      .checkpoint;
+    here.program.fault = (when) => {
       if (when === 'after') throw unreachable();
     };
     const turn = await sent('second');
     await untilPutOff(turn);
     await here.world.engine.rollback(caller, sandboxId, { checkpointId });
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     here.world.clock.advance(60_000);
     await here.sessions.deliver();
     expect(await ended(turn)).toMatchObject({ state: 'unknown' });
-    expect(here.inside.stdin.map(({ order }) => order.input)).toEqual(['first', 'second']);
+    expect(here.program.stdin.map(({ message }) => message.input)).toEqual(['first', 'second']);
   });
 
-  it('whose sandbox slept in between is still known to its agent', async () => {
-    here.inside.fault = (when) => {
+  it('whose sandbox was paused meanwhile is still known to its agent', async () => {
+    here.program.fault = (when) => {
       if (when === 'after') throw unreachable();
     };
     const turn = await sent('hello');
     await untilPutOff(turn);
     const sandboxId = (await here.sessions.get(ORG, id)).sandboxId as never;
     await here.world.engine.pause(caller, sandboxId);
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     here.world.clock.advance(60_000);
     await here.sessions.deliver();
     expect(await ended(turn)).toMatchObject({ state: 'done' });
-    expect(here.inside.stdin).toHaveLength(1);
+    expect(here.program.stdin).toHaveLength(1);
   });
 
-  it('after a loss of files is delivered with what was said before (R74)', async () => {
+  it('after a loss of files is delivered with the history (R74)', async () => {
     await ended(await sent('first'));
     const sandboxId = (await here.sessions.get(ORG, id)).sandboxId as never;
     here.world.runtime.vanish(sandboxId, true);
     expect(await ended(await sent('second'))).toMatchObject({ state: 'done', output: 'echo second\n' });
     await ended(await sent('third'));
-    expect(here.inside.stdin.map(({ order }) => order.history)).toEqual([
+    expect(here.program.stdin.map(({ message }) => message.history)).toEqual([
       null,
       [{ input: 'first', output: 'echo first\n' }],
       null,
     ]);
   });
 
-  it('is not sent to a sandbox that the session left while it was looked at (R73, R74)', async () => {
+  it('is not sent to a sandbox that the session has left meanwhile (R73, R74)', async () => {
     await ended(await sent('first'));
     const { sandboxId: left } = await here.sessions.get(ORG, id);
     const { engine } = here.world;
@@ -207,28 +211,28 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
       return seen;
     };
     expect(await ended(await sent('second'))).toMatchObject({ state: 'done' });
-    const second = here.inside.stdin.at(-1);
+    const second = here.program.stdin.at(-1);
     expect(second?.sandboxId).not.toBe(left);
-    expect(second?.order.history).toHaveLength(1);
+    expect(second?.message.history).toHaveLength(1);
   });
 
-  it('ends as failed when the program is gone that had it, and is not sent again', async () => {
+  it('fails when the program that had it is gone, and is not sent again', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await sent('hello');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
-    here.inside.stdin.length = 0;
+    here.program.stdin.length = 0;
     gate.resolve();
     expect(await ended(turn)).toMatchObject({ state: 'failed', error: { code: 'no_answer' } });
-    expect(here.inside.stdin).toHaveLength(0);
+    expect(here.program.stdin).toHaveLength(0);
   });
 
-  it('of a program that stays ends when the program says so, and names its thread', async () => {
+  it('of a service ends when the program says so, and the program can name its thread', async () => {
     const service = await here.sessions.open(ORG, 'stays', {
       ...SPEC,
       program: { command: 'x', mode: 'service' },
     });
-    here.inside.says = ({ id: turnId }) => [
+    here.program.answer = ({ id: turnId }) => [
       output(0, '{"torpor":{"thread":"t-1"}}\nhi\n'),
       output(31, `{"torpor":{"end":"${turnId}"}}\n`),
     ];
@@ -242,7 +246,7 @@ describe.each(testedDatabases)('a turn on %s', (kind) => {
     expect(await here.sessions.get(ORG, service.id)).toMatchObject({ agentThreadId: 't-1' });
   });
 
-  it('that nobody can deliver fails in the end', async () => {
+  it('that cannot be delivered fails in the end', async () => {
     here.world.runtime.start = () => Promise.reject(unreachable());
     const turn = await sent('hello');
     await untilPutOff(turn);

@@ -30,7 +30,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     return sandbox.id;
   };
 
-  it('makes one for a thread that has none, and finds it again by its key', async () => {
+  it('creates a sandbox for a new session, and finds it again by the key', async () => {
     const { session, sandbox } = await spawn();
     expect(session).toMatchObject({
       sandboxId: sandbox?.id,
@@ -41,7 +41,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     await expect(here.sessions.get('other', id)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('resumes the same one, with the thread of its program (R71)', async () => {
+  it('resumes the same sandbox, with the thread of its program (R71)', async () => {
     const sandboxId = await withThread();
     await here.world.engine.pause(caller, sandboxId);
     const { session, sandbox } = await spawn();
@@ -49,7 +49,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(session).toMatchObject({ agentThreadId: 'thread-of-agent', change: { did: 'resumed', lost: [] } });
   });
 
-  it('makes one sandbox for twenty who ask at once, on two servers (R80)', async () => {
+  it('creates one sandbox for twenty concurrent calls on two servers (R80)', async () => {
     const engine = await here.world.another();
     const second = await here.another({ engine });
     const asked = await Promise.all(
@@ -59,7 +59,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(await sandboxesMade(here.world)).toBe(1);
   });
 
-  it('makes one sandbox for twenty who find the old one dead', async () => {
+  it('creates one sandbox for twenty concurrent calls that find the old one dead', async () => {
     const sandboxId = await withThread();
     await here.world.engine.kill(caller, sandboxId);
     const asked = await Promise.all(Array.from({ length: 20 }, () => spawn()));
@@ -67,7 +67,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(await sandboxesMade(here.world)).toBe(2);
   });
 
-  it('replaces one that is lost from the template, and forgets the thread that died with it (R72, R73)', async () => {
+  it('replaces a lost sandbox from the template, and clears its thread (R72, R73)', async () => {
     const sandboxId = await withThread();
     here.world.runtime.vanish(sandboxId, true);
     const { session, sandbox } = await spawn();
@@ -78,7 +78,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     });
   });
 
-  it('brings back one whose processes died with its files, and keeps the thread', async () => {
+  it('restarts a sandbox whose processes died from its files, and keeps the thread', async () => {
     const sandboxId = await withThread();
     here.world.runtime.work(sandboxId, '/note', 'kept');
     here.world.runtime.vanish(sandboxId, false);
@@ -88,17 +88,17 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(here.world.runtime.look(sandboxId)?.files['/note']).toBe('kept');
   });
 
-  it('starts anew from the last files of one that was killed, and keeps the thread', async () => {
+  it('creates a sandbox from the last files of a killed one, and keeps the thread', async () => {
     const sandboxId = await withThread();
     here.world.runtime.work(sandboxId, '/note', 'kept');
-    const { id: from } = await here.world.engine.snapshot(caller, sandboxId, { name: 'before' });
+    const { id: from } = (await here.world.engine.snapshot(caller, sandboxId, { name: 'before' })).checkpoint;
     await here.world.engine.kill(caller, sandboxId);
     const { session, sandbox } = await spawn();
     expect(session).toMatchObject({ agentThreadId: 'thread-of-agent', change: { why: 'killed', from } });
     expect(sandbox && here.world.runtime.look(sandbox.id)?.files['/note']).toBe('kept');
   });
 
-  it('changes nothing when the platform is away, says so, and forgets it afterwards (R77, R106)', async () => {
+  it('changes nothing when the platform does not answer, records the error, and clears it afterwards (R77, R106)', async () => {
     const sandboxId = await withThread();
     await here.world.engine.pause(caller, sandboxId);
     const { start } = here.world.runtime;
@@ -115,7 +115,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(await sandboxesMade(here.world)).toBe(1);
   });
 
-  it('finds out a resume that does nothing, and starts anew from the files (R70, R72)', async () => {
+  it('notices a resume without effect, and creates a sandbox from the files (R70, R72)', async () => {
     const sandboxId = await withThread();
     here.world.runtime.work(sandboxId, '/note', 'kept');
     await here.world.engine.pause(caller, sandboxId);
@@ -132,7 +132,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(await here.world.engine.get(ORG, sandboxId)).toMatchObject({ state: 'killed' });
   });
 
-  it('tells what went wrong when nothing can be started, and tries once for each time it is asked (R79)', async () => {
+  it('returns the error when nothing can be started, and tries once for each call (R79)', async () => {
     let tries = 0;
     here.world.runtime.start = () => {
       tries++;
@@ -147,7 +147,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(tries).toBe(2);
   });
 
-  it('never records as paused what cannot be paused: the session stays or is stopped, as it says (R67, R68)', async () => {
+  it('never records a sandbox as paused that cannot be paused: it is kept or killed, as configured (R67, R68)', async () => {
     const on = (key: string, onIdle?: 'pause' | 'kill') =>
       here.sessions.open(ORG, key, {
         ...SPEC,
@@ -176,7 +176,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     expect(again.session.change).toMatchObject({ did: 'spawned', why: 'killed' });
   });
 
-  it('binds anew or elsewhere when asked, and ends with its sandbox', async () => {
+  it('binds a new or a named sandbox on request, and kills the sandbox at the end', async () => {
     const sandboxId = await withThread();
     const { session, sandbox } = await here.sessions.rebind(caller, id, {});
     expect(sandbox?.id).not.toBe(sandboxId);

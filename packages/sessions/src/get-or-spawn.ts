@@ -207,7 +207,7 @@ async function executePlan(
   const idempotencyKey = `${session.id}.${session.spawns}`;
   let sandbox: SandboxView;
   try {
-    sandbox = await ctx.engine.create({ org, signal, idempotencyKey }, requestOf(session, planned));
+    sandbox = (await ctx.engine.create({ org, signal, idempotencyKey }, requestOf(session, planned))).sandbox;
   } catch (thrown) {
     // Only our own timeout says something about the create; a caller that went away does not.
     const isLate = signal.reason instanceof TorporError && signal.reason.code === 'timeout';

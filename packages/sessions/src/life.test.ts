@@ -3,10 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { caller, ORG, SPEC, sandboxesMade, sessionWorld, unreachable } from '../testing/session-world.ts';
 
 describe.each(databaseKinds)('the life of a session on %s', (kind) => {
-  it('goes on through sleep, a failing wake, two servers and the death of its sandbox', async () => {
+  it('continues through pauses, a failing resume, two servers and the loss of its sandbox', async () => {
     const here = await sessionWorld(kind);
     try {
-      const { sessions, world, inside } = here;
+      const { sessions, world, program } = here;
       const second = await here.another({ engine: await world.another() });
       const { id } = await sessions.open(ORG, 'thread', SPEC);
       const answer = async (input: string, by = sessions) => {
@@ -35,10 +35,10 @@ describe.each(databaseKinds)('the life of a session on %s', (kind) => {
       world.runtime.vanish(sandboxId as never, true);
       expect(await answer('four')).toMatchObject({ state: 'done', output: 'echo four\n' });
       const { change } = await sessions.get(ORG, id);
-      // What it had written is gone; it goes on from where it last slept, and is told what was said since.
+      // Its last files are lost; it continues from the last pause, and the program gets the history.
       expect(change).toMatchObject({ did: 'resumed', lost: ['files'], threadKept: false });
-      expect(inside.stdin.map(({ order }) => order.input)).toEqual(['one', 'two', 'three', 'four']);
-      expect(inside.stdin.at(-1)?.order.history).toHaveLength(3);
+      expect(program.stdin.map(({ message }) => message.input)).toEqual(['one', 'two', 'three', 'four']);
+      expect(program.stdin.at(-1)?.message.history).toHaveLength(3);
       await sessions.end(ORG, id);
       await sessions.reconcile();
       expect(await sessions.healing()).toMatchObject({ due: 0, leftovers: 0 });

@@ -13,7 +13,7 @@ import {
 } from '../testing/session-world.ts';
 import type { Sessions } from './sessions.ts';
 
-describe.each(testedDatabases)('a session on a runtime that is not configured any more, on %s', (kind) => {
+describe.each(testedDatabases)('a session on a runtime that is no longer configured, on %s', (kind) => {
   let here: SessionWorld;
   let without: Sessions;
   let id: SessionId;
@@ -33,7 +33,7 @@ describe.each(testedDatabases)('a session on a runtime that is not configured an
     hint: expect.stringContaining('torpor session move'),
   };
 
-  it('says so, with the way out, and changes nothing (R77)', async () => {
+  it('returns an error with a hint, and changes nothing (R77)', async () => {
     const { sandbox } = await here.sessions.getOrSpawn(caller, id);
     await expect(without.getOrSpawn(caller, id)).rejects.toMatchObject(missing);
     expect(await without.get(ORG, id)).toMatchObject({ sandboxId: sandbox?.id, error: missing });
@@ -44,14 +44,14 @@ describe.each(testedDatabases)('a session on a runtime that is not configured an
     });
   });
 
-  it('says so when it has no sandbox yet', async () => {
+  it('returns the error when it has no sandbox yet', async () => {
     await expect(without.getOrSpawn(caller, id)).rejects.toMatchObject({
       ...missing,
       message: expect.stringMatching(/^Failed to start the agent runtime\. .*"pods"/),
     });
   });
 
-  it('is moved to another runtime, and says what is lost (R73)', async () => {
+  it('can be moved to another runtime, and says what is lost (R73)', async () => {
     await answered(here.sessions, id, 'one');
     const { sandboxId: left } = await here.sessions.get(ORG, id);
     const { session, sandbox } = await without.rebind(caller, id, { runtime: 'memory' });
@@ -68,12 +68,12 @@ describe.each(testedDatabases)('a session on a runtime that is not configured an
       },
     });
     expect(await answered(without, id, 'two')).toMatchObject({ state: 'done' });
-    expect(here.inside.stdin.at(-1)?.order.history).toHaveLength(1);
+    expect(here.program.stdin.at(-1)?.message.history).toHaveLength(1);
     const { items } = await without.wakes(ORG, id, 0, 10);
     expect(items.at(-1)).toMatchObject({ did: 'rebound', message: expect.stringContaining('"memory"') });
   });
 
-  it('refuses to be moved where it cannot go, and stays as it was', async () => {
+  it('refuses a move that is not possible, and stays as it was', async () => {
     const { sandbox } = await here.sessions.getOrSpawn(caller, id);
     await expect(here.sessions.rebind(caller, id, { runtime: 'nowhere' })).rejects.toMatchObject({
       code: 'capability_unsupported',

@@ -12,7 +12,7 @@ import {
 } from '../testing/session-world.ts';
 import { DEFAULT_SESSION_SETTINGS } from './settings.ts';
 
-describe.each(testedDatabases)('healing on %s', (kind) => {
+describe.each(testedDatabases)('the session reconciler on %s', (kind) => {
   let here: SessionWorld;
   beforeEach(async () => {
     here = await sessionWorld(kind);
@@ -24,7 +24,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     const { sandbox } = await here.sessions.getOrSpawn(caller, id);
     return { id, sandboxId: sandbox?.id as SandboxId };
   };
-  /** As from a database that was brought along without the sandboxes. */
+  /** Like a database that was copied without the sandboxes. */
   const stranded = async (count: number) => {
     const ids: SessionId[] = [];
     for (let i = 0; i < count; i++) ids.push((await here.sessions.open(ORG, `old-${i}`, SPEC)).id);
@@ -41,7 +41,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     return ids;
   };
 
-  it('lets go of dead sandboxes in bounded rounds, and of the threads that died with them (R75)', async () => {
+  it('unbinds dead sandboxes in bounded rounds, and clears their threads (R75)', async () => {
     const ids = await stranded(12);
     const sessions = await here.another({ settings: { ...DEFAULT_SESSION_SETTINGS, healedAtOnce: 5 } });
     expect(await sessions.healing()).toMatchObject({ due: 12, healed: 0, perRound: 5 });
@@ -61,7 +61,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     expect(session.change).toMatchObject({ did: 'spawned', why: 'not_found' });
   });
 
-  it('is not stopped by one bad row (R81)', async () => {
+  it('is not stopped by one failing row (R81)', async () => {
     const [bad] = await stranded(5);
     const { engine } = here.world;
     const badSandbox = (await here.sessions.get(ORG, bad as SessionId)).sandboxId;
@@ -74,7 +74,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     expect(await here.sessions.healing()).toMatchObject({ due: 0 });
   });
 
-  it('keeps the thread where files are left to go on from', async () => {
+  it('keeps the thread when the files of the last turn exist', async () => {
     const { id, sandboxId } = await bound('kept');
     await here.world.db.transaction((tx) =>
       tx.query('UPDATE sessions SET agent_thread_id = $2 WHERE id = $1', [id, 't']),
@@ -87,7 +87,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     expect(session).toMatchObject({ agentThreadId: 't', change: { from: expect.stringMatching(/^ckpt_/) } });
   });
 
-  it('finds sleepers of which nothing is left, and leaves what is left of them alone', async () => {
+  it('finds paused sandboxes that cannot be started any more, and does not kill them', async () => {
     const well = await bound('well');
     const { id, sandboxId } = await bound('ill');
     await here.world.engine.pause(caller, well.sandboxId);
@@ -104,7 +104,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     expect(await here.world.engine.get(ORG, sandboxId)).toMatchObject({ state: 'paused' });
   });
 
-  it('brings to its end what was begun when the server died, and ends what nobody wants', async () => {
+  it('finishes a plan that a crash interrupted, and kills a sandbox that is not needed', async () => {
     const { id } = await here.sessions.open(ORG, 'thread', SPEC);
     const ended = await here.sessions.open(ORG, 'ended', SPEC);
     const death = Promise.withResolvers<void>();
@@ -134,7 +134,7 @@ describe.each(testedDatabases)('healing on %s', (kind) => {
     death.resolve();
   });
 
-  it('tries to end a replaced sandbox until it is ended', async () => {
+  it('tries to kill a replaced sandbox until it is killed', async () => {
     const { id, sandboxId } = await bound('thread');
     await here.world.engine.snapshot(caller, sandboxId);
     await here.world.engine.pause(caller, sandboxId);

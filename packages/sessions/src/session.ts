@@ -55,8 +55,7 @@ export const SESSION_COLUMNS = COLUMN_NAMES.split(',')
   .join(', ');
 
 export function toSession(row: Row): Session {
-  const parsed = (column: string) =>
-    row[column] === null ? null : (JSON.parse(String(row[column])) as unknown);
+  const parsed = (column: string) => (row[column] === null ? null : JSON.parse(String(row[column])));
   return {
     id: row['id'],
     org: row['org'],
@@ -73,7 +72,7 @@ export function toSession(row: Row): Session {
     specFailed: row['spec_failed'] === 1,
     createdAt: row['created_at'],
     endedAt: row['ended_at'],
-  } as unknown as Session;
+  } as Session;
 }
 
 export function noSuchSession(id: string): TorporError {

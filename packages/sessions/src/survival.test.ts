@@ -30,14 +30,14 @@ describe('a lineage', () => {
     expect([held(3), held(5), held(8), held(9), held(null)]).toEqual([['a', 'b'], ['b'], ['b'], [], []]);
   });
 
-  it('holds a turn that goes on in the checkpoint that the sandbox is stopped at (R73)', () => {
+  it('holds a running turn in the checkpoint that the sandbox is paused at (R73)', () => {
     const paused = sealed(5, 'a', 'sandbox.paused');
     expect(after(null, paused).holds('a')).toBe(true);
     expect(after(null, paused, resumed(7, 'a')).holds('a')).toBe(false);
     expect(after(null, paused, resumed(7, 'a')).isIntact).toBe(true);
   });
 
-  it('is broken by a start from anything older, and whole again after a start from what holds the turn (R73)', () => {
+  it('is broken by a start from an older checkpoint, and intact again after a start from one that holds the turn (R73)', () => {
     const rolledBack = [sealed(5, 'a', 'sandbox.paused'), resumed(7, 'older')];
     expect(after(3, ...rolledBack).isIntact).toBe(false);
     expect(after(3, ...rolledBack, sealed(9, 'b', 'sandbox.paused')).holds('b')).toBe(false);
@@ -52,8 +52,8 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
   beforeEach(async () => {
     here = await sessionWorld(kind);
     id = (await here.sessions.open(ORG, 'thread-1', SPEC)).id;
-    here.inside.says = (order) => [
-      output(0, `{"torpor":{"thread":"t-1"}}\necho ${order.input}\n`),
+    here.program.answer = (message) => [
+      output(0, `{"torpor":{"thread":"t-1"}}\necho ${message.input}\n`),
       { is: 'end', exitCode: 0, signal: null },
     ];
   });
@@ -73,9 +73,9 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     await here.world.engine.kill(caller, sandboxId);
     return sandboxId;
   };
-  const lastHistory = () => here.inside.stdin.at(-1)?.order.history;
+  const lastHistory = () => here.program.stdin.at(-1)?.message.history;
 
-  it('do not survive in a checkpoint from before that turn: the thread is cleared, the history given again (R73, R74)', async () => {
+  it('do not survive in a checkpoint from before that turn: the thread is cleared, and the program gets the history (R73, R74)', async () => {
     await say('one');
     const checkpoint = await pause();
     await say('two');
@@ -89,12 +89,12 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
       lostSince: checkpoint.sealedAt,
       threadKept: false,
     });
-    const { order } = here.inside.stdin.at(-1) ?? {};
-    expect(order?.agentThreadId).toBeNull();
-    expect(order?.history?.map(({ input }) => input)).toEqual(['one', 'two']);
+    const { message } = here.program.stdin.at(-1) ?? {};
+    expect(message?.agentThreadId).toBeNull();
+    expect(message?.history?.map(({ input }) => input)).toEqual(['one', 'two']);
   });
 
-  it('survive in the checkpoint of the pause after it: the thread goes on without the history (R73)', async () => {
+  it('survive in the checkpoint of the pause after it: the thread continues without the history (R73)', async () => {
     await say('one');
     const checkpoint = await pause();
     await kill();
@@ -105,27 +105,28 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
       lostSince: null,
       threadKept: true,
     });
-    expect(here.inside.stdin.at(-1)?.order).toMatchObject({ agentThreadId: 't-1', history: null });
+    expect(here.program.stdin.at(-1)?.message).toMatchObject({ agentThreadId: 't-1', history: null });
   });
 
   it('do not survive in a snapshot that was taken while the turn was running (R73)', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await here.sessions.send(caller, id, 'one');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
-    const { id: from } = await here.world.engine.snapshot(caller, await sandboxOf(), { name: 'half' });
+    const { id: from } = (await here.world.engine.snapshot(caller, await sandboxOf(), { name: 'half' }))
+      .checkpoint;
     gate.resolve();
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('done');
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     await kill();
     await say('two');
     expect((await session()).change).toMatchObject({ from, lost: ['processes', 'files'], threadKept: false });
     expect(lastHistory()).toHaveLength(1);
   });
 
-  it('survive in the checkpoint of a sandbox that slept in the middle of the turn and never woke (R73)', async () => {
+  it('survive in the checkpoint of a sandbox that was paused during the turn and never resumed (R73)', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await here.sessions.send(caller, id, 'one');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
     await pause();
@@ -135,7 +136,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     gate.resolve();
   });
 
-  it('are judged in the same way when the session is rebound (R73)', async () => {
+  it('are checked in the same way when the session is rebound (R73)', async () => {
     await say('one');
     const checkpoint = await pause();
     await say('two');
@@ -159,23 +160,24 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     await here.sessions.rebind(caller, id, {});
     const { session: back } = await here.sessions.rebind(caller, id, { sandboxId });
     expect(back.change).toMatchObject({ did: 'rebound', lost: [], lostSince: null, threadKept: true });
-    const other = await here.world.engine.create(caller, {});
+    const other = (await here.world.engine.create(caller, {})).sandbox;
     const { session: elsewhere } = await here.sessions.rebind(caller, id, { sandboxId: other.id });
     expect(elsewhere.change).toMatchObject({ lost: ['processes', 'files'], threadKept: false });
     expect(elsewhere.change?.lostSince).toBe(elsewhere.createdAt);
   });
 
-  it('are not lost when a session without a past is bound to a sandbox', async () => {
+  it('are not lost when a session without turns is bound to a sandbox', async () => {
     const { id: fresh } = await here.sessions.open(ORG, 'fresh', SPEC);
-    const { id: sandboxId } = await here.world.engine.create(caller, {});
+    const { id: sandboxId } = (await here.world.engine.create(caller, {})).sandbox;
     const { session: bound } = await here.sessions.rebind(caller, fresh, { sandboxId });
     expect(bound.change).toMatchObject({ did: 'rebound', lost: [], lostSince: null });
   });
 
-  it('are gone when somebody rolled the sandbox back behind them, and the next turn is told so (R73, R74)', async () => {
+  it('are lost when the sandbox was rolled back to an earlier checkpoint, and the next turn brings the history (R73, R74)', async () => {
     await say('one');
     const sandboxId = await sandboxOf();
-    const { id: checkpointId } = await here.world.engine.snapshot(caller, sandboxId, { name: 'before' });
+    const { id: checkpointId } = (await here.world.engine.snapshot(caller, sandboxId, { name: 'before' }))
+      .checkpoint;
     await say('two');
     await here.world.engine.rollback(caller, sandboxId, { checkpointId: checkpointId as CheckpointId });
     await say('three');
@@ -186,7 +188,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     expect(lastHistory()?.map(({ input }) => input)).toEqual(['one', 'two']);
   });
 
-  it('are judged by the healer too, which still leaves the older files to start from (R73, R75)', async () => {
+  it('are checked by the session reconciler too, which keeps the older files to start from (R73, R75)', async () => {
     await say('one');
     const checkpoint = await pause();
     await say('two');
@@ -206,7 +208,7 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     expect(lastHistory()).toHaveLength(2);
   });
 
-  it('are judged strictly for turns from before it was recorded when they ended (R73)', async () => {
+  it('count as lost for turns from before their end was recorded (R73)', async () => {
     await say('one');
     await here.world.db.transaction((tx) =>
       tx.query('UPDATE session_turns SET claimed_seq = NULL, ended_seq = NULL WHERE session_id = $1', [id]),
@@ -224,16 +226,16 @@ describe.each(testedDatabases)('the files of the last delivered turn on %s', (ki
     expect((await session()).change).toMatchObject({ lost: ['processes'], threadKept: true });
   });
 
-  it('are not claimed for a thread that the old program names after the session was rebound (R73)', async () => {
+  it('do not belong to a thread that the old program names after the session was rebound (R73)', async () => {
     const gate = Promise.withResolvers<void>();
-    here.inside.fault = (when) => (when === 'listen' ? gate.promise : undefined);
+    here.program.fault = (when) => (when === 'listen' ? gate.promise : undefined);
     const turn = await here.sessions.send(caller, id, 'one');
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).state).toBe('answering');
     await here.sessions.rebind(caller, id, {});
     gate.resolve();
     await expect.poll(async () => (await here.sessions.turn(ORG, id, turn.id)).endedAt).not.toBeNull();
     expect(await session()).toMatchObject({ agentThreadId: null });
-    here.inside.fault = () => {};
+    here.program.fault = () => {};
     await say('two');
     expect(lastHistory()).toHaveLength(1);
   });

@@ -30,13 +30,13 @@ function readAll(text: string, sizes: readonly number[]) {
   return { said, thread, ended };
 }
 
-describe('reading what a program says', () => {
-  it('passes on the answer, learns the thread and ends with the turn', () => {
+describe('reading the output of a program', () => {
+  it('returns the answer, reads the thread and ends with the turn', () => {
     const text = `one\n{"torpor":{"thread":"t-1"}}\ntwo\n${END}not any more\n`;
     expect(readAll(text, [])).toEqual({ said: 'one\ntwo\n', thread: 't-1', ended: true });
   });
 
-  it('leaves alone what only looks like a word for us', () => {
+  it('leaves lines alone that only look like control messages', () => {
     const text = `{"torpor":1}\nx {"torpor":{"end":"${TURN}"}}\n{"torpor":nonsense\n{"torpor`;
     expect(readAll(text, [])).toMatchObject({ said: text, ended: false });
   });
@@ -49,7 +49,7 @@ describe('reading what a program says', () => {
     });
   });
 
-  it('says the same however the bytes are cut', () => {
+  it('gives the same result however the bytes are split', () => {
     const line = fc.oneof(
       fc.string({ unit: 'grapheme', maxLength: 20 }),
       fc.constantFrom('{"torpor":{"thread":"t"}}', '{"torpor":{}}', '{"torpor"', 'ünï', '{'),

@@ -58,7 +58,7 @@ function toTurn(row: Row): Turn {
     createdAt: row['created_at'],
     deliveredAt: row['delivered_at'],
     endedAt: row['ended_at'],
-  } as unknown as Turn;
+  } as Turn;
 }
 
 async function findTurn(db: Queryable, id: TurnId): Promise<Turn | undefined> {

@@ -23,7 +23,7 @@ function toWake(row: Row): SessionWake {
     times: row['times'],
     lastAt: row['last_at'],
     recoveredAt: row['recovered_at'],
-  } as unknown as SessionWake;
+  } as SessionWake;
 }
 
 /** Oldest first. */

@@ -80,7 +80,7 @@ describe.each(testedDatabases)('the wakes of a session on %s', (kind) => {
     await expect(here.sessions.wakes('other', id, 0, 10)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('have one line for a cause that fails again and again, closed when the session recovers (R106)', async () => {
+  it('have one entry for a repeated cause, closed when the session recovers (R106)', async () => {
     const { sandbox } = await spawn();
     await here.world.engine.pause(caller, sandbox?.id as SandboxId);
     const { start } = here.world.runtime;
@@ -103,7 +103,7 @@ describe.each(testedDatabases)('the wakes of a session on %s', (kind) => {
     ]);
   });
 
-  it('are forgotten beyond the number that the settings keep', async () => {
+  it('are deleted beyond the number in the settings', async () => {
     const sessions = await here.another({ settings: { ...DEFAULT_SESSION_SETTINGS, wakesKept: 3 } });
     const { sandbox } = await sessions.getOrSpawn(caller, id);
     for (let i = 0; i < 5; i++) {
@@ -139,7 +139,7 @@ describe.each(testedDatabases)('the wakes of a session on %s', (kind) => {
     expect(await messageOf(spawn())).toBe(`${SENTENCE} It does not start.`);
   });
 
-  it('take messages that differ in ids and numbers only for one cause (R79)', async () => {
+  it('treat messages that differ only in ids and numbers as one cause (R79)', async () => {
     let tries = 0;
     failing(() => new TorporError('conflict', `Try ${++tries} of sbx_aaaaaaaaaaaaaaaaaaa${tries} failed.`));
     expect(await messageOf(spawn())).toContain(SENTENCE);

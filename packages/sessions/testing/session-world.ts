@@ -1,7 +1,7 @@
 /**
- * Sessions on a real engine and database, with sandboxes that are maps in memory. The program inside is an echo;
- * its agent writes each turn into a file of the sandbox before the program gets it, so that what happens to the
- * files happens to the record too.
+ * Sessions on a real engine and database, with sandboxes that are maps in memory. The program echoes its input. Its agent
+ * writes each turn into a file of the sandbox before the program gets the turn, so that a loss of files loses the record
+ * too.
  */
 import { randomIds } from '@torpor/engine';
 import {
@@ -24,7 +24,7 @@ import { Sessions, type SessionsParts } from '../src/sessions.ts';
 import { DEFAULT_SESSION_SETTINGS } from '../src/settings.ts';
 import type { DeliveryReceipt, ProgramOutput, TurnMessage, TurnPort } from '../src/turn-port.ts';
 
-/** TORPOR_DATABASES=all runs everything on PostgreSQL too; without, one whole life of a session does. */
+/** TORPOR_DATABASES=all runs all tests on PostgreSQL too; by default only life.test.ts does. */
 export const testedDatabases: readonly DatabaseKind[] =
   process.env['TORPOR_DATABASES'] === 'all' ? databaseKinds : ['sqlite'];
 
@@ -35,17 +35,17 @@ export const SPEC: SessionSpec = { program: { command: 'echo', mode: 'turn' }, s
 
 interface Written {
   readonly sandboxId: SandboxId;
-  readonly order: TurnMessage;
+  readonly message: TurnMessage;
 }
 
-class EchoInside implements TurnPort {
-  /** Every turn that a program got, in order: its stdin log. */
+class EchoProgram implements TurnPort {
+  /** Every turn that a program got, in order. */
   readonly stdin: Written[] = [];
-  /** What goes wrong; asked before and after the effect. */
+  /** Throws to simulate a fault; called before and after each effect. */
   fault: (when: 'before' | 'recorded' | 'after' | 'listen', turn: TurnId) => void | Promise<void> = () => {};
-  /** What the program says to a turn. */
-  says: (order: TurnMessage) => readonly ProgramOutput[] = (order) => [
-    output(0, `echo ${order.input}\n`),
+  /** The output of the program for a turn. */
+  answer: (message: TurnMessage) => readonly ProgramOutput[] = (message) => [
+    output(0, `echo ${message.input}\n`),
     { is: 'end', exitCode: 0, signal: null },
   ];
   readonly #runtimes: readonly MemoryRuntime[];
@@ -54,27 +54,27 @@ class EchoInside implements TurnPort {
     this.#runtimes = runtimes;
   }
 
-  async deliver(_: string, sandboxId: SandboxId, order: TurnMessage): Promise<DeliveryReceipt> {
-    await this.fault('before', order.id);
-    const path = `/turns/${order.id}`;
+  async deliver(_: string, sandboxId: SandboxId, message: TurnMessage): Promise<DeliveryReceipt> {
+    await this.fault('before', message.id);
+    const path = `/turns/${message.id}`;
     const runtime = this.#runtimes.find((one) => one.look(sandboxId) !== undefined);
     const record = runtime?.look(sandboxId)?.files[path];
     if (record === 'recorded') return { is: 'unknown', why: 'it was interrupted' };
     if (record === undefined) {
       if (runtime?.work(sandboxId, path, 'recorded') !== true) throw unreachable();
-      await this.fault('recorded', order.id);
-      this.stdin.push({ sandboxId, order });
+      await this.fault('recorded', message.id);
+      this.stdin.push({ sandboxId, message });
       runtime.work(sandboxId, path, 'written');
     }
-    await this.fault('after', order.id);
-    return { is: 'written', tag: order.id, offset: 0 };
+    await this.fault('after', message.id);
+    return { is: 'written', tag: message.id, offset: 0 };
   }
 
   async *listen(_: string, sandboxId: SandboxId, tag: string, from: number): AsyncGenerator<ProgramOutput> {
     await this.fault('listen', tag as TurnId);
-    const written = this.stdin.find(({ order }) => order.id === tag);
+    const written = this.stdin.find(({ message }) => message.id === tag);
     if (written?.sandboxId !== sandboxId) throw new TorporError('not_found', 'There is no such process.');
-    for (const said of this.says(written.order)) {
+    for (const said of this.answer(written.message)) {
       if (said.is === 'end' || said.position >= from) yield said;
     }
   }
@@ -90,9 +90,9 @@ export function unreachable(): TorporError {
 
 export interface SessionWorld {
   readonly world: World;
-  readonly inside: EchoInside;
+  readonly program: EchoProgram;
   readonly sessions: Sessions;
-  /** Another server's, or those of this one after a restart. */
+  /** Starts the sessions of another server, or of this one after a restart. */
   another(parts?: Partial<SessionsParts>): Promise<Sessions>;
   dispose(): Promise<void>;
 }
@@ -107,7 +107,7 @@ export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {
       return made;
     },
   });
-  const inside = new EchoInside([world.runtime, ...others]);
+  const program = new EchoProgram([world.runtime, ...others]);
   const opened: Sessions[] = [];
   const another = async (more: Partial<SessionsParts> = {}) => {
     const sessions = new Sessions({
@@ -115,7 +115,7 @@ export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {
       db: world.db,
       clock: world.clock,
       ids: randomIds,
-      turnPort: inside,
+      turnPort: program,
       settings: DEFAULT_SESSION_SETTINGS,
       report: (what, facts) => world.reported.push({ what, facts }),
       atFaultPoint: () => {},
@@ -128,7 +128,7 @@ export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {
   const sessions = await another();
   return {
     world,
-    inside,
+    program,
     sessions,
     another,
     dispose: async () => {
@@ -145,7 +145,7 @@ export async function answered(sessions: Sessions, id: SessionId, input: string)
   return sessions.turn(ORG, id, turn.id);
 }
 
-/** How many sandboxes were ever made. */
+/** How many sandboxes were ever created. */
 export async function sandboxesMade({ db }: World): Promise<number> {
   const [row] = await db.query<{ count: number }>('SELECT COUNT(*) AS count FROM sandboxes');
   return Number(row?.count);

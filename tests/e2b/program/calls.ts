@@ -1,7 +1,7 @@
-/** Which of the SDK's public methods the program has called, so that one that it never calls is noticed. */
+/** Records which public methods of the SDK the program calls, to find methods that it never calls. */
 import type { Scene } from './chapter.ts';
 
-/** Private helpers, and what needs a template with an MCP gateway in it. */
+/** Private helpers, and methods that need a template with an MCP gateway. */
 const LEFT_OUT = new Set([
   'Sandbox.getMcpToken',
   'Sandbox.getMcpUrl',
@@ -11,7 +11,7 @@ const LEFT_OUT = new Set([
   'Sandbox.createSandbox',
   'Sandbox.connectSandbox',
   'Sandbox.forkSandbox',
-  // Only another name for `pause`, on the class.
+  // An alias of the static `pause`.
   'static Sandbox.betaPause',
 ]);
 const PRIVATE_PARTS =
@@ -19,7 +19,7 @@ const PRIVATE_PARTS =
 
 type Methods = Record<string, unknown>;
 
-/** Watches every method from now on; the result lists those that were never called. */
+/** Wraps every method. The returned function lists the methods that were never called. */
 export function watchCalls({ e2b, sandbox }: Scene): () => string[] {
   const missed = new Set<string>();
   const watch = (name: string, object: object) => {

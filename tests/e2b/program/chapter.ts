@@ -1,4 +1,4 @@
-/** One part of the program: what it needs, and what it shows. */
+/** One part of the program. */
 import type * as E2b from 'e2b';
 
 export type Package = typeof E2b;
@@ -10,7 +10,7 @@ export interface Scene {
 
 export type Chapter = (scene: Scene) => Promise<void>;
 
-/** Resolves once the condition holds; what is checked comes over the network, so there is nothing to listen to. */
+/** Polls until the condition holds, because there are no events for it. */
 export async function until(holds: () => boolean | Promise<boolean>, what: string): Promise<void> {
   for (let tries = 0; tries < 600; tries++) {
     if (await holds()) return;

@@ -1,4 +1,4 @@
-/** Forks and snapshots: others that begin where this one is. */
+/** Forks and snapshots: new sandboxes from the state of this one. */
 import assert from 'node:assert/strict';
 import type { Chapter } from './chapter.ts';
 
@@ -48,7 +48,7 @@ export const snapshots: Chapter = async ({ e2b, sandbox }) => {
   assert.equal(again.snapshotId, named.snapshotId);
   const newest = await Sandbox.create('checkpointed', { timeoutMs: 300_000 });
   assert.equal(await newest.files.read('version.txt'), '3');
-  // Somebody stands on it: it is gone for everybody else, and stays for that one.
+  // A sandbox still uses the snapshot: it disappears from the list and stays usable for that sandbox.
   assert.equal(await Sandbox.deleteSnapshot(named.snapshotId), true);
   assert.equal(await Sandbox.deleteSnapshot(named.snapshotId), false);
   assert.equal(await newest.files.read('version.txt'), '3');

@@ -37,7 +37,7 @@ export const files: Chapter = async ({ e2b, sandbox }) => {
   await disk.remove('dir');
   assert.equal(await disk.exists('dir/b.txt'), false);
 
-  // Outside the home too, where the user itself may not: what is made belongs to the user all the same.
+  // Also outside the home, where the user may not write: the new files belong to the user all the same.
   for (const top of ['/app', '/code', '/opt/tool']) {
     await disk.write(`${top}/src/main.txt`, 'x');
     assert.equal((await disk.getInfo(`${top}/src`)).owner, 'user');
@@ -73,7 +73,7 @@ export const watching: Chapter = async ({ sandbox }) => {
   await watch.stop();
 };
 
-/** Anybody who has the URL may use it, and nobody else. */
+/** A signed URL works for every client that has it, and the path without a signature does not. */
 export const signedUrls: Chapter = async ({ sandbox }) => {
   await sandbox.files.write('shared.txt', 'for everybody with the link');
   const read = await sandbox.downloadUrl('shared.txt', { useSignatureExpiration: 60 });

@@ -1,4 +1,4 @@
-/** The SDK's git, against a repository inside the sandbox. */
+/** The SDK's git methods with a repository in the sandbox. */
 import assert from 'node:assert/strict';
 import type { Chapter } from './chapter.ts';
 

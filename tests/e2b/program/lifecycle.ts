@@ -1,4 +1,4 @@
-/** A sandbox's life: found, timed, put to sleep and woken with everything it had, ended. */
+/** The lifecycle of a sandbox: find, set the lifetime, pause, resume with everything it had, kill. */
 import assert from 'node:assert/strict';
 import { type Chapter, until } from './chapter.ts';
 
@@ -76,14 +76,14 @@ export const sleeping: Chapter = async ({ e2b, sandbox }) => {
   assert.equal(await woken.commands.kill(counter.pid), true);
 };
 
-/** What sleeps wakes for whoever comes, when it was made so. */
+/** A paused sandbox with auto-resume wakes for a request. */
 export const autoResume: Chapter = async ({ sandbox }) => {
   assert.equal(await sandbox.pause(), true);
   assert.equal((await sandbox.commands.run('cat kept.txt')).stdout, 'kept');
   assert.equal(await sandbox.isRunning(), true);
 };
 
-/** Without its memory only the files come back; a wake from files alone does the same on purpose. */
+/** A pause without memory keeps only the files. A resume from files alone gives the same result. */
 export const withoutMemory: Chapter = async ({ e2b, sandbox }) => {
   const { Sandbox } = e2b;
   await sandbox.commands.run('sleep 1000', { background: true, timeoutMs: 0 });
@@ -95,7 +95,7 @@ export const withoutMemory: Chapter = async ({ e2b, sandbox }) => {
   await woken.commands.run('sleep 1000', { background: true, timeoutMs: 0 });
   assert.equal(await woken.pause(), true);
   const rebooted = await Sandbox.connect(sandbox.sandboxId, options);
-  // The older generation has no such option, and asks for the processes.
+  // The older package has no such option, so the processes are listed instead.
   const processes = (await rebooted.commands.list()).length;
   assert.ok(processes === 0 || !('ServiceBusyError' in e2b), `${processes} processes came back`);
   for (const { pid } of await rebooted.commands.list()) await rebooted.commands.kill(pid);

@@ -3,7 +3,7 @@
  *
  *   E2B_API_KEY=… E2B_API_URL=… E2B_SANDBOX_URL=… node program.ts <package> <chapter>…
  *
- * Without chapters it tells the whole story and checks that it has called every public method.
+ * Without chapters it runs all of them and checks that it has called every public method.
  */
 
 import { watchCalls } from './calls.ts';

@@ -1,4 +1,4 @@
-/** What is around a sandbox: its addresses, its network, its figures, templates, and what is not supported yet. */
+/** Addresses, network, metrics and templates of a sandbox, and unsupported features. */
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { type Chapter, until } from './chapter.ts';
@@ -15,8 +15,8 @@ export const addresses: Chapter = async ({ e2b, sandbox }) => {
       const answer = await fetch(`https://${host}/x`, { headers });
       return [answer.status, await answer.text()];
     }
-    // Without TLS a program has to bring its own way to a name below localhost.
-    return plainVisit(host, headers);
+    // Without TLS the program must resolve a name below localhost itself.
+    return plainRequest(host, headers);
   };
   await until(async () => (await visit())[0] === 200, 'the server answers');
   assert.deepEqual(await visit(), [200, 'served /x']);
@@ -30,7 +30,7 @@ export const addresses: Chapter = async ({ e2b, sandbox }) => {
   await closed.kill();
 };
 
-function plainVisit(host: string, headers: Record<string, string>): Promise<[number, string]> {
+function plainRequest(host: string, headers: Record<string, string>): Promise<[number, string]> {
   const port = host.split(':')[1] ?? '';
   return new Promise((resolve, reject) => {
     const sent = request({ host: '127.0.0.1', port, path: '/x', headers: { ...headers, host } }, (answer) => {
@@ -71,7 +71,7 @@ export const templates: Chapter = async ({ e2b }) => {
   await assert.rejects(Sandbox.create('no-such-template'), /404/);
 };
 
-/** Each says that it is not there, in words. */
+/** Each fails with a message that the feature is not supported. */
 export const notYet: Chapter = async ({ e2b }) => {
   const { Sandbox, Template, Volume, Secret } = e2b;
   const refused = (thrown: unknown) => {

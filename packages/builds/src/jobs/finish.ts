@@ -14,13 +14,13 @@ import { takeVersion } from './version.ts';
 /** Makes the build `ready` and gives it its version. Only the holder of the lease may do so. */
 export async function finishReady(
   ctx: BuildContext,
-  held: LeasedJob,
+  leased: LeasedJob,
   job: BuildJob,
   change: JobChange,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
     await lockAdmission(tx);
-    await requireLease(tx, held);
+    await requireLease(tx, leased);
     const buildVersion = await takeVersion(tx, job.org, job.projectId);
     const message = 'Build complete!';
     const previewUrl = change.previewUrl ?? null;
@@ -47,13 +47,13 @@ export interface FailureRecord {
 /** Makes the build `failed`. Only the holder of the lease may do so. */
 export async function finishFailed(
   ctx: BuildContext,
-  held: LeasedJob,
+  leased: LeasedJob,
   id: JobId,
   ending: FailureRecord,
 ): Promise<BuildJob | undefined> {
   return ctx.db.transaction(async (tx) => {
     await lockAdmission(tx);
-    await requireLease(tx, held);
+    await requireLease(tx, leased);
     return markFailed(ctx, tx, id, ending);
   });
 }

@@ -21,24 +21,24 @@ export interface BuildSubmission extends Owner {
 
 const SCHEDULED = 'Daily limit reached. Scheduled for tomorrow.';
 
-export async function submit(ctx: BuildContext, order: BuildSubmission): Promise<BuildJob> {
+export async function submit(ctx: BuildContext, submission: BuildSubmission): Promise<BuildJob> {
   return ctx.db.transaction(async (tx) => {
     const now = ctx.clock.now();
-    const plan = planOf(ctx.settings, order.user);
+    const plan = planOf(ctx.settings, submission.user);
     await lockAdmission(tx);
-    await refuseWhenFull(ctx, tx, { userId: order.user, plan: plan.name });
+    await refuseWhenFull(ctx, tx, { userId: submission.user, plan: plan.name });
     await tx.query(
       'INSERT INTO build_projects (org, id, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING',
-      [order.org, order.projectId, now],
+      [submission.org, submission.projectId, now],
     );
-    if (order.previous !== undefined) await lockPrevious(tx, order.previous);
-    if (order.previous?.kind === 'iteration') await countIteration(ctx, tx, order.previous.id);
-    const job = await insert(ctx, tx, order, plan.name, 1_000 - plan.boost, now);
-    if ((await jobsToday(tx, order, now)) >= plan.perDay) return schedule(tx, job, now);
-    await countJob(tx, order, now);
+    if (submission.previous !== undefined) await lockPrevious(tx, submission.previous);
+    if (submission.previous?.kind === 'iteration') await countIteration(ctx, tx, submission.previous.id);
+    const job = await insert(ctx, tx, submission, plan.name, 1_000 - plan.boost, now);
+    if ((await jobsToday(tx, submission, now)) >= plan.perDay) return schedule(tx, job, now);
+    await countJob(tx, submission, now);
     await admit(ctx, tx);
     const admitted = (await lockJob(tx, job.id)) ?? job;
-    if (admitted.admittedAt === null) await checkQueuedQuota(tx, order.org);
+    if (admitted.admittedAt === null) await checkQueuedQuota(tx, submission.org);
     return admitted;
   });
 }
@@ -102,7 +102,7 @@ async function countIteration(ctx: BuildContext, tx: Transaction, id: JobId): Pr
 async function insert(
   ctx: BuildContext,
   tx: Transaction,
-  order: BuildSubmission,
+  submission: BuildSubmission,
   plan: string,
   priority: number,
   now: number,
@@ -115,15 +115,15 @@ async function insert(
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 1, 0, $13, $14, $15, $15) RETURNING *`,
     [
       ctx.ids.next('job'),
-      order.org,
-      order.user,
-      order.projectId,
+      submission.org,
+      submission.user,
+      submission.projectId,
       plan,
-      order.runner,
-      order.goal,
-      order.port ?? null,
-      order.previous?.id ?? null,
-      order.previous?.kind ?? null,
+      submission.runner,
+      submission.goal,
+      submission.port ?? null,
+      submission.previous?.id ?? null,
+      submission.previous?.kind ?? null,
       status,
       message,
       priority,

@@ -34,7 +34,7 @@ type Stage = 'starting' | 'scaffold' | 'code' | 'deps' | 'checks';
 
 export interface Attempt {
   readonly ctx: BuildContext;
-  readonly held: LeasedJob;
+  readonly leased: LeasedJob;
   readonly log: BuildLog;
   /** Fires when this worker must stop: the job is cancelled, its lease is lost, or the server stops. */
   readonly signal: AbortSignal;
@@ -73,12 +73,12 @@ async function build(attempt: Attempt, job: BuildJob): Promise<BuildResult> {
 }
 
 async function enterStage(attempt: Attempt, job: BuildJob, to: Stage): Promise<BuildState> {
-  const { ctx, held, log } = attempt;
+  const { ctx, leased, log } = attempt;
   const done = await ctx.db.transaction(async (tx) => {
-    await requireLease(tx, held);
+    await requireLease(tx, leased);
     return transition(tx, job.id, to, { at: ctx.clock.now() });
   });
-  if (done === undefined) throw new LeaseLost(held);
+  if (done === undefined) throw new LeaseLost(leased);
   log.phase = to;
   await ctx.pass(`build.${to}`);
   return done.status;
@@ -92,7 +92,7 @@ async function simulate(attempt: Attempt, job: BuildJob, status: BuildState): Pr
   return {};
 }
 
-async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Promise<GeneratedFile[]> {
+async function writeCode({ ctx, leased, log, signal }: Attempt, job: BuildJob): Promise<GeneratedFile[]> {
   log.phase = 'code';
   const kept = await readFiles(ctx.db, job.id);
   if (kept.length > 0) return kept;
@@ -101,7 +101,7 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
   const files = checkFiles(made, ctx.settings.files);
   await ctx.pass('build.generated');
   await ctx.db.transaction(async (tx) => {
-    await requireLease(tx, held);
+    await requireLease(tx, leased);
     await storeFiles(tx, job.id, files);
     if (hasDocumentation(documentation(files, job.wantedPort, []))) {
       await recordEvent(tx, job.id, 'documentation.updated', { at: ctx.clock.now() });
@@ -123,8 +123,8 @@ async function writeCode({ ctx, held, log, signal }: Attempt, job: BuildJob): Pr
       () => {},
     );
     try {
-      const order = { org, jobId, projectId, goal, previous, output };
-      return await runner.run(order, AbortSignal.any([signal, late.signal]));
+      const input = { org, jobId, projectId, goal, previous, output };
+      return await runner.run(input, AbortSignal.any([signal, late.signal]));
     } catch (thrown) {
       throw late.signal.aborted ? late.signal.reason : thrown;
     } finally {
@@ -143,8 +143,8 @@ async function prepareBuildSandbox(
   const { sandboxes, settings } = ctx;
   const { org, id: jobId } = job;
   const before = await previousBuild(ctx, job, log);
-  const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds, from: before?.sandboxId };
-  const id = await sandboxes.create(order, signal);
+  const options = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds, from: before?.sandboxId };
+  const id = await sandboxes.create(options, signal);
   ownSandboxes.add(id);
   await ctx.pass('build.created');
   if (before !== undefined) {
@@ -199,11 +199,13 @@ async function check(
     cwd: WORKSPACE,
     port: project.port,
   };
-  const order = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds };
-  const sandboxId = await sandboxes.publish(order, buildSandbox, service, signal).catch((thrown: unknown) => {
-    logServiceOutput(log, thrown);
-    throw thrown;
-  });
+  const options = { org, jobId, lifetimeSeconds: settings.lifetimeSeconds };
+  const sandboxId = await sandboxes
+    .publish(options, buildSandbox, service, signal)
+    .catch((thrown: unknown) => {
+      logServiceOutput(log, thrown);
+      throw thrown;
+    });
   ownSandboxes.add(sandboxId);
   await ctx.pass('build.published');
   const status = await waitUntilLive(ctx, sandboxId, project.port, signal);
@@ -219,8 +221,8 @@ async function check(
 
   /** Distinguishes a broken sandbox from a broken application. */
   async function checkSandboxRuns(): Promise<void> {
-    const order = { command: 'echo ok', cwd: WORKSPACE, timeoutMs: settings.writeMs, output: () => {} };
-    const { exitCode } = await sandboxes.run(org, buildSandbox, order, signal);
+    const command = { command: 'echo ok', cwd: WORKSPACE, timeoutMs: settings.writeMs, output: () => {} };
+    const { exitCode } = await sandboxes.run(org, buildSandbox, command, signal);
     if (exitCode === 0) return;
     throw new TorporError('unreachable', 'The sandbox does not run commands.', { sandboxId: buildSandbox });
   }
@@ -255,7 +257,7 @@ function logServiceOutput(log: BuildLog, thrown: unknown): void {
 }
 
 /** Records a failure: log, row, event and exception get the same debug id (R11). */
-async function fail({ ctx, held, log }: Attempt, job: BuildJob, thrown: unknown): Promise<BuildFailed> {
+async function fail({ ctx, leased, log }: Attempt, job: BuildJob, thrown: unknown): Promise<BuildFailed> {
   const debugId = ctx.uuid();
   // The message may contain a line of the program's output, so it is cleaned like a log line.
   const words = cleanLine(friendly(thrown), ctx.secrets) ?? 'The build failed.';
@@ -267,7 +269,7 @@ async function fail({ ctx, held, log }: Attempt, job: BuildJob, thrown: unknown)
   );
   await ctx.pass('build.failing');
   const message = `Build failed. debug_id: ${debugId}. ${words}`;
-  await finishFailed(ctx, held, job.id, { debugId, message, errorMessage: words });
+  await finishFailed(ctx, leased, job.id, { debugId, message, errorMessage: words });
   await ctx.pass('build.failed');
   return new BuildFailed(debugId, words, thrown);
 }

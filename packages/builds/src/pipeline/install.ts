@@ -30,7 +30,7 @@ export async function install(
   const { settings, clock, sandboxes } = ctx;
   for (let attempt = 1; ; attempt++) {
     let tail = '';
-    const order = {
+    const installCommand = {
       command,
       cwd: WORKSPACE,
       timeoutMs: settings.installMs,
@@ -39,7 +39,7 @@ export async function install(
         log.output(channel, text);
       },
     };
-    const { exitCode } = await sandboxes.run(job.org, id, order, signal);
+    const { exitCode } = await sandboxes.run(job.org, id, installCommand, signal);
     if (exitCode === 0) return;
     const code = CODE.exec(tail)?.[1] ?? '';
     if (attempt > 1 || !NETWORK.has(code)) {

@@ -27,8 +27,8 @@ export async function waitUntilLive(
   for (let pause = settings.firstLookMs; ; pause = Math.min(2 * pause, settings.longestLookMs)) {
     signal.throwIfAborted();
     try {
-      const order = { method: 'GET', path: '/', timeoutMs: ANSWER_MS } as const;
-      const response = await ctx.sandboxes.requestPreview(id, port, order, signal);
+      const request = { method: 'GET', path: '/', timeoutMs: ANSWER_MS } as const;
+      const response = await ctx.sandboxes.requestPreview(id, port, request, signal);
       if (isLive(response)) return response.status;
       last = isFromApp(response)
         ? `answered ${response.status}`

@@ -53,10 +53,16 @@ async function work(ctx: BuildContext, queued: Job, signal: AbortSignal): Promis
   const unlisten = await ctx.db.listen(EVENT_CHANNEL, () => void abortWhenOver(ctx, job, ended));
   let ready: BuildJob;
   try {
-    const attempt = { ctx, held: queued, log, ownSandboxes, signal: AbortSignal.any([signal, ended.signal]) };
-    const made = await generate(attempt, job);
+    const attempt = {
+      ctx,
+      leased: queued,
+      log,
+      ownSandboxes,
+      signal: AbortSignal.any([signal, ended.signal]),
+    };
+    const result = await generate(attempt, job);
     await log.flush();
-    ready = await markReady(ctx, queued, job, made);
+    ready = await markReady(ctx, queued, job, result);
   } catch (thrown) {
     if (thrown instanceof BuildFailed) return;
     // A further attempt creates its own sandboxes.
@@ -73,12 +79,12 @@ async function work(ctx: BuildContext, queued: Job, signal: AbortSignal): Promis
 
 async function markReady(
   ctx: BuildContext,
-  held: LeasedJob,
+  leased: LeasedJob,
   job: BuildJob,
-  made: BuildResult,
+  result: BuildResult,
 ): Promise<BuildJob> {
-  const ready = await finishReady(ctx, held, job, made);
-  if (ready === undefined) throw new LeaseLost(held);
+  const ready = await finishReady(ctx, leased, job, result);
+  if (ready === undefined) throw new LeaseLost(leased);
   await ctx.pass('build.ready');
   return ready;
 }

@@ -54,7 +54,7 @@ export interface BuildSandboxes {
    * Creates a sandbox that carries the job's id, so that `ofJob` finds it after a crash. When the signal fires before
    * this resolves, the sandbox is killed again.
    */
-  create(order: NewSandbox, signal: AbortSignal): Promise<SandboxId>;
+  create(options: NewSandbox, signal: AbortSignal): Promise<SandboxId>;
   /** All sandboxes of a job that have not ended. */
   ofJob(org: string, jobId: JobId): Promise<SandboxId[]>;
   /** Writes files below a directory in the home. */
@@ -83,7 +83,7 @@ export interface BuildSandboxes {
   run(
     org: string,
     id: SandboxId,
-    order: SandboxCommand,
+    command: SandboxCommand,
     signal: AbortSignal,
   ): Promise<{ readonly exitCode: number }>;
   /**
@@ -92,7 +92,7 @@ export interface BuildSandboxes {
    * given sandbox.
    */
   publish(
-    order: Omit<NewSandbox, 'from'>,
+    options: Omit<NewSandbox, 'from'>,
     id: SandboxId,
     service: Service,
     signal: AbortSignal,
@@ -121,7 +121,7 @@ export interface BuildSandboxes {
   requestPreview(
     id: SandboxId,
     port: number,
-    order: { readonly method: 'GET' | 'HEAD'; readonly path: string; readonly timeoutMs: number },
+    request: { readonly method: 'GET' | 'HEAD'; readonly path: string; readonly timeoutMs: number },
     signal: AbortSignal,
   ): Promise<PreviewResponse>;
 }

@@ -22,8 +22,8 @@ export async function checkEmbedding(
   const preview = await previewStateOf(ctx, job);
   if (preview?.state === 'expired') return answer(false, `Sandbox expired: ${preview.reason}.`);
   try {
-    const order = { method: 'HEAD', path: '/', timeoutMs: ctx.settings.previewCheckMs } as const;
-    const response = await ctx.sandboxes.requestPreview(sandboxId, port, order, signal);
+    const request = { method: 'HEAD', path: '/', timeoutMs: ctx.settings.previewCheckMs } as const;
+    const response = await ctx.sandboxes.requestPreview(sandboxId, port, request, signal);
     if (!isLive(response)) return answer(false, 'Sandbox unreachable (may have expired)');
     const forbidden = embeddingRefusal(response.headers);
     return answer(forbidden === null, forbidden);

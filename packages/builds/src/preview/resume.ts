@@ -98,8 +98,8 @@ async function resumePreview(
 const QUICK_CHECK_MS = 5_000;
 
 async function isAnswering({ sandboxes }: BuildContext, id: SandboxId, port: number, signal: AbortSignal) {
-  const order = { method: 'GET', path: '/', timeoutMs: QUICK_CHECK_MS } as const;
-  return sandboxes.requestPreview(id, port, order, signal).then(isLive, () => false);
+  const request = { method: 'GET', path: '/', timeoutMs: QUICK_CHECK_MS } as const;
+  return sandboxes.requestPreview(id, port, request, signal).then(isLive, () => false);
 }
 
 /** Best effort: the resume does not fail when processes cannot be listed or killed (R30). */

@@ -32,8 +32,8 @@ export function sandboxCommandRunner(sandboxes: BuildSandboxes, options: Command
       try {
         await sandboxes.write(org, id, WORKSPACE, [...previous, placeholder()], signal);
         const { command, timeoutMs, env } = options;
-        const order = { command, cwd: WORKSPACE, stdin: goal, env, timeoutMs, output };
-        const { exitCode } = await sandboxes.run(org, id, order, signal);
+        const program = { command, cwd: WORKSPACE, stdin: goal, env, timeoutMs, output };
+        const { exitCode } = await sandboxes.run(org, id, program, signal);
         if (exitCode !== 0) throw runnerFailed(`exit ${exitCode}`);
         const made = await sandboxes.read(org, id, WORKSPACE, options.limits, signal);
         return made.filter(({ path }) => path !== PLACEHOLDER);
@@ -55,11 +55,11 @@ function placeholder(): GeneratedFile {
  */
 export function hostCommandRunner(options: CommandOptions): Runner {
   return {
-    async run(order, signal) {
+    async run(input, signal) {
       const workspace = await mkdtemp(join(tmpdir(), 'torpor-build-'));
       try {
-        await writeWorkspace(workspace, order.previous);
-        await runProgram(options, order, workspace, signal);
+        await writeWorkspace(workspace, input.previous);
+        await runProgram(options, input, workspace, signal);
         return await readWorkspace(workspace, options.limits);
       } finally {
         await rm(workspace, { recursive: true, force: true });

@@ -30,12 +30,12 @@ Make files with the tools. The application runs on Node in a sandbox that may ha
 - Paths are relative to the workspace. When everything is written, call no more tools and say in a sentence what you made.`;
 
 export function openaiRunner(options: OpenAiOptions): Runner {
-  return { run: (order, signal) => run(options, order, signal) };
+  return { run: (input, signal) => run(options, input, signal) };
 }
 
 async function run(
   options: OpenAiOptions,
-  order: RunnerInput,
+  input: RunnerInput,
   signal: AbortSignal,
 ): Promise<readonly GeneratedFile[]> {
   // Loaded on demand, because most servers do not use this runner.
@@ -50,11 +50,11 @@ async function run(
     includeUsage: true,
     ...(apiKey === undefined ? {} : { apiKey }),
   });
-  const workspace = new ModelWorkspace(order.previous, options.limits);
+  const workspace = new ModelWorkspace(input.previous, options.limits);
   const result = streamText({
     model: provider.chatModel(model),
     instructions: INSTRUCTIONS,
-    prompt: promptOf(order),
+    prompt: promptOf(input),
     tools: {
       write_file: tool({
         description: 'Write a text file, whole.',
@@ -84,12 +84,12 @@ async function run(
     onError: () => {},
   });
   for await (const part of result.stream) {
-    if (part.type === 'text-delta') order.output('model', part.text);
-    if (part.type === 'tool-call') order.output('model', `\n${part.toolName} ${pathIn(part.input)}\n`);
+    if (part.type === 'text-delta') input.output('model', part.text);
+    if (part.type === 'tool-call') input.output('model', `\n${part.toolName} ${pathIn(part.input)}\n`);
     if (part.type === 'error') throw toTorporError(part.error, signal);
     if (part.type === 'abort') throw toTorporError(signal.reason, signal);
   }
-  order.output('model', '\n');
+  input.output('model', '\n');
   const steps = await result.steps;
   if (tokensOf(steps) > options.maxTokens) {
     throw new TorporError('quota_exceeded', `The model used more than ${options.maxTokens} tokens.`);

@@ -18,5 +18,5 @@ export interface Runner {
    * Returns all files of the application. The caller checks them, so a runner need not be trusted. All processes and
    * sandboxes of the runner have ended when the promise settles.
    */
-  run(order: RunnerInput, signal: AbortSignal): Promise<readonly GeneratedFile[]>;
+  run(input: RunnerInput, signal: AbortSignal): Promise<readonly GeneratedFile[]>;
 }

@@ -23,13 +23,13 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
   });
 
   const pausedOne = async () => {
-    const { id } = await world.engine.create(caller, { runtime: 'provider' });
+    const { id } = (await world.engine.create(caller, { runtime: 'provider' })).sandbox;
     provider.work(id, '/a', '1');
     const { checkpoint } = await world.engine.pause(caller, id);
     return { id, checkpoint };
   };
 
-  it('is sealed by the provider’s word, and gone after the resume', async () => {
+  it('is sealed when the provider says so, and deleted after the resume', async () => {
     const { engine } = world;
     const { id, checkpoint } = await pausedOne();
     expect(checkpoint).toMatchObject({
@@ -50,7 +50,7 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     expect(provider.look(id)).toMatchObject({ files: { '/a': '1' } });
   });
 
-  it('belongs to its sandbox alone', async () => {
+  it('can be started by its own sandbox only', async () => {
     const { id, checkpoint } = await pausedOne();
     await expect(world.engine.fork(caller, id)).rejects.toMatchObject({ code: 'capability_unsupported' });
     await expect(world.engine.create(caller, { from: checkpoint.id })).rejects.toMatchObject({
@@ -58,14 +58,14 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     });
   });
 
-  it('that the provider has lost ends the sandbox as lost, and the operation with it', async () => {
+  it('makes the sandbox lost and ends the operation when the provider has lost it', async () => {
     const { id, checkpoint } = await pausedOne();
     await provider.lose(checkpoint.id);
     await expect(world.engine.resume(caller, id)).rejects.toMatchObject({ code: 'lost' });
     expect(await world.engine.get('org', id)).toMatchObject({ state: 'lost', operationId: null });
   });
 
-  it('is not destroyed with what it became when that cannot be looked at for a moment', async () => {
+  it('is not destroyed with its instance while the instance cannot be observed', async () => {
     const { id } = await pausedOne();
     const observe = provider.observe.bind(provider);
     let blind = true;
@@ -83,7 +83,7 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     expect(provider.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
   });
 
-  it('has become the sandbox when the start says that it failed and the sandbox is seen running', async () => {
+  it('counts as started when the start failed and the instance is observed running', async () => {
     const { id } = await pausedOne();
     const start = provider.start.bind(provider);
     Object.assign(provider, {
@@ -99,7 +99,7 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     expect(provider.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
   });
 
-  it('is still the sandbox’s when the start failed and the runtime proves that it did not touch it', async () => {
+  it('stays with its sandbox when the start failed and the runtime proves it untouched', async () => {
     const { id, checkpoint } = await pausedOne();
     const { start, observe } = provider;
     Object.assign(provider, {
@@ -116,7 +116,7 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     expect((await world.engine.resume(caller, id)).sandbox.state).toBe('running');
   });
 
-  it('does not lose the sandbox when the server dies between the provider’s start and our commit', async () => {
+  it('does not lose the sandbox when the server dies between the provider’s start and the commit', async () => {
     const { id } = await pausedOne();
     const dying = await world.another({
       faults: { pass: (point) => (point === 'resume.start-started' ? death : undefined) },
@@ -146,31 +146,31 @@ describe('a provider that has snapshots', () => {
   });
   afterEach(() => world.dispose());
 
-  it('forks and snapshots what runs, and what was made so is not used up', async () => {
+  it('forks and snapshots a running sandbox, and a start does not use those checkpoints up', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     provider.work(id, '/a', '1');
-    const snapshot = await engine.snapshot(caller, id, { name: 'before' });
+    const snapshot = (await engine.snapshot(caller, id, { name: 'before' })).checkpoint;
     expect(snapshot).toMatchObject({ external: true, replayable: true });
-    const forks = await engine.fork(caller, id, { count: 2 });
+    const forks = (await engine.fork(caller, id, { count: 2 })).forks;
     expect(forks.map((fork) => 'sandbox' in fork && fork.sandbox.state)).toEqual(['running', 'running']);
     provider.work(id, '/a', '2');
     for (let times = 0; times < 2; times++) {
-      const { id: copy } = await engine.create(caller, { from: snapshot.id });
+      const { id: copy } = (await engine.create(caller, { from: snapshot.id })).sandbox;
       expect(provider.look(copy)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
     }
     await engine.rollback(caller, id, { checkpointId: snapshot.id });
     expect(provider.look(id)).toMatchObject({ files: { '/a': '1' } });
   });
 
-  it('has nothing for others while the sandbox sleeps, and says what to do', async () => {
+  it('refuses a fork or a snapshot of a paused sandbox, and says what to do', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     await engine.pause(caller, id);
     const refusal = { code: 'capability_unsupported', hint: expect.stringContaining('Resume') };
     await expect(engine.fork(caller, id)).rejects.toMatchObject(refusal);
     await expect(engine.snapshot(caller, id)).rejects.toMatchObject(refusal);
     expect((await engine.resume(caller, id)).sandbox.state).toBe('running');
-    expect(await engine.fork(caller, id)).toHaveLength(1);
+    expect((await engine.fork(caller, id)).forks).toHaveLength(1);
   });
 });

@@ -17,7 +17,7 @@ async function faultyWorld() {
   return { world, orders };
 }
 
-/** Faults that keep a call from doing what it says. */
+/** Faults after which a call has not done its work. */
 const BROKEN = FAULTS.filter((fault) => fault !== 'slow');
 
 describe('a pause', () => {
@@ -27,13 +27,13 @@ describe('a pause', () => {
   const calls: readonly FaultyCall[] = ['presync', 'freeze', 'capture', 'inspect'];
   for (const call of calls) {
     for (const fault of BROKEN) {
-      // These lies are harmless: a presync that does nothing, an inspection that believes what is true.
+      // These false answers are harmless: a presync that did nothing, and an inspection that finds the checkpoint usable.
       if (fault === 'lie' && (call === 'presync' || call === 'inspect')) continue;
-      it(`leaves the sandbox running when ${call} goes wrong by "${fault}" (R78, R85)`, async () => {
+      it(`leaves the sandbox running when ${call} fails by "${fault}" (R78, R85)`, async () => {
         const faulty = await faultyWorld();
         world = faulty.world;
         const { engine, runtime, clock } = world;
-        const { id } = await engine.create(caller, {});
+        const { id } = (await engine.create(caller, {})).sandbox;
         runtime.work(id, '/a', '1');
         faulty.orders.push({ call, fault });
 
@@ -47,7 +47,7 @@ describe('a pause', () => {
         });
         expect(runtime.work(id, '/b', '2')).toBe(true);
         expect(runtime.look(id)).toMatchObject({ files: { '/a': '1', '/b': '2' }, counter: 2 });
-        // Nothing is left behind, and the next one works.
+        // Nothing is left behind, and the next pause works.
         await settle(clock, engine.reconcile());
         expect((await engine.checkpoints('org', id, 10)).items).toEqual([]);
         await expect(engine.pause(caller, id)).resolves.toMatchObject({ sandbox: { state: 'paused' } });
@@ -55,11 +55,11 @@ describe('a pause', () => {
     }
   }
 
-  it('leaves it running when the runtime captures nothing and calls it good (R94)', async () => {
+  it('leaves the sandbox running when the runtime captures nothing and reports success (R94)', async () => {
     const faulty = await faultyWorld();
     world = faulty.world;
     const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     faulty.orders.push({ call: 'capture', fault: 'lie' }, { call: 'inspect', fault: 'lie' });
     const error = await settle(clock, engine.pause(caller, id).catch(TorporError.from));
     expect(error).toMatchObject({ code: 'checkpoint_corrupt' });
@@ -67,11 +67,11 @@ describe('a pause', () => {
     expect(await engine.get('org', id)).toMatchObject({ state: 'running', checkpointId: null });
   });
 
-  it('is finished by the reconciler when even the thaw fails (R108)', async () => {
+  it('is finished by the reconciler when the thaw fails too (R108)', async () => {
     const faulty = await faultyWorld();
     world = faulty.world;
     const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     faulty.orders.push({ call: 'capture', fault: 'fail' }, { call: 'thaw', fault: 'fail' });
     await engine.pause(caller, id).catch(TorporError.from);
     expect(await engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'frozen' });
@@ -100,12 +100,12 @@ describe('a resume', () => {
     ['destroy', 'hang'],
   ];
   it.each(passing)(
-    'goes back to paused, to be tried again, when %s goes wrong by "%s" (R70, R92, R99)',
+    'returns to paused and can be retried when %s fails by "%s" (R70, R92, R99)',
     async (call, fault) => {
       const faulty = await faultyWorld();
       world = faulty.world;
       const { engine, runtime, clock } = world;
-      const { id } = await engine.create(caller, {});
+      const { id } = (await engine.create(caller, {})).sandbox;
       runtime.work(id, '/a', '1');
       const { checkpoint } = await engine.pause(caller, id);
       await settle(clock, Promise.resolve());
@@ -131,12 +131,12 @@ describe('a kill', () => {
   afterEach(() => settle(world.clock, world.dispose()));
 
   it.each(['fail', 'hang'] as const)(
-    'that goes wrong by "%s" stays killing until it is done (R81)',
+    'that fails by "%s" leaves the sandbox killing until a later try succeeds (R81)',
     async (fault) => {
       const faulty = await faultyWorld();
       world = faulty.world;
       const { engine, runtime, clock } = world;
-      const { id } = await engine.create(caller, {});
+      const { id } = (await engine.create(caller, {})).sandbox;
       faulty.orders.push({ call: 'destroy', fault });
       const error = await settle(clock, engine.kill(caller, id).catch(TorporError.from));
       expect(error).toMatchObject({ retryable: true });
@@ -152,7 +152,7 @@ describe('a create', () => {
   let world: World;
   afterEach(() => settle(world.clock, world.dispose()));
 
-  it('that fails never ran, leaves nothing, and frees its key for another try', async () => {
+  it('that fails leaves a sandbox that never ran and nothing else, and frees its key for another try', async () => {
     const faulty = await faultyWorld();
     world = faulty.world;
     const { engine, runtime } = world;
@@ -162,7 +162,7 @@ describe('a create', () => {
     const instances = [];
     for await (const instance of runtime.list()) instances.push(instance);
     expect(instances).toEqual([]);
-    const second = await engine.create(keyed, {});
+    const second = (await engine.create(keyed, {})).sandbox;
     const { items } = await engine.list({ org: 'org' }, '', 10);
     expect(items.map(({ id, state }) => (id === second.id ? state : `not ${state}`)).sort()).toEqual([
       'not failed',

@@ -1,4 +1,4 @@
-/** Ending a sandbox: everything it runs is destroyed, then it is `killed`. */
+/** Ends a sandbox: its instance is destroyed, then its state is `killed`. */
 import { TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
@@ -10,8 +10,8 @@ import { within } from '../within.ts';
 import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 /**
- * Drives a sandbox that is `killing`. When the runtime does not do it, the sandbox stays `killing` and the
- * reconciler asks again: a failed stop never makes the row say that it is gone (R81).
+ * Drives a sandbox that is `killing`. When the runtime fails, the sandbox stays `killing` and the reconciler tries
+ * again: a failed destroy never makes the row say that the instance is gone (R81).
  */
 export async function kill(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const { operation, signal } = handle;

@@ -1,6 +1,6 @@
 /**
- * When a sandbox is lost: the files of every checkpoint of its own are proved unusable. What the proof says goes into
- * the event, the sandbox's row and every later answer.
+ * A sandbox is lost when the files of all its checkpoints are proved unusable. The proof goes into the event, the
+ * sandbox's row and every later answer.
  */
 import type { CheckpointId, LostCheckpoint, TorporError } from '@torpor/protocol';
 import { findCheckpoint, listCheckpoints } from '../checkpoints/checkpoint.ts';
@@ -9,14 +9,14 @@ import type { Context } from '../context.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { nothingToStartFrom } from './sources.ts';
 
-/** Whether anything of the sandbox's own could still be started, by whatever policy. Doubt counts as yes. */
+/** Whether any checkpoint of the sandbox could be started, under any policy. Yes, unless all are proved unusable. */
 export async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
   return (await proofOfLoss(ctx, sandbox)) === undefined;
 }
 
 /**
- * Why nothing of the sandbox's own can be started: what is wrong with the files of its newest checkpoint, once the
- * files of all others are proved unusable too. Memory is never looked at: without it there are still the files.
+ * The proof that no checkpoint of the sandbox can be started: the fault of the files of its newest checkpoint, when
+ * the files of all others are proved unusable too. Memory is not checked: the files are enough to start.
  */
 export async function proofOfLoss(ctx: Context, sandbox: Sandbox): Promise<TorporError | undefined> {
   const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
@@ -31,7 +31,7 @@ export async function proofOfLoss(ctx: Context, sandbox: Sandbox): Promise<Torpo
   return first ?? nothingToStartFrom(sandbox);
 }
 
-/** What is kept of a proof: for people, and for programs. */
+/** What is recorded of a proof: a reason for people, and codes for programs. */
 export function lossBy(proof: TorporError): {
   readonly reason: string;
   readonly lostCheckpoint: LostCheckpoint | null;
@@ -48,7 +48,7 @@ export function lossBy(proof: TorporError): {
   };
 }
 
-/** The checkpoint that an error is about, and where it is. */
+/** The checkpoint that an error names, and its location. */
 export function checkpointIn(error: TorporError): {
   readonly checkpointId?: CheckpointId;
   readonly location?: string | null;

@@ -1,18 +1,18 @@
-/** Tells a sandbox whose memory cannot be captured from a machine on which that fails at the moment. */
+/** Tells a sandbox whose memory cannot be captured from a machine on which captures fail at the moment. */
 import { TorporError } from '@torpor/protocol';
 
 const HINT = 'The sandbox runs on. Pause it with mode "files" to keep its files without its processes.';
 
 /**
- * Marks the failure of a memory capture. Failures that may pass stay as they are: another try may succeed. A timeout is
- * marked although it may pass, because a capture that is too slow is usually too slow again.
+ * Marks the failure of a memory capture. A retryable failure is not marked: another try may succeed. A timeout is
+ * marked although it is retryable, because a capture that is too slow is usually too slow again.
  */
 export function asMemoryFault(error: TorporError): TorporError {
   if (error.code !== 'timeout' && (error.retryable || error.code === 'storage_readonly')) return error;
   return error.with({ hint: HINT, details: { part: 'memory' } });
 }
 
-/** The failure of a memory capture, if that is what was thrown. */
+/** What was thrown, if it is a marked failure of a memory capture. */
 export function memoryFault(thrown: unknown): TorporError | undefined {
   if (!(thrown instanceof TorporError)) return undefined;
   return thrown.toBody().details?.['part'] === 'memory' ? thrown : undefined;

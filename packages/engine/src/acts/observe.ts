@@ -1,11 +1,11 @@
-/** Asking the runtime how a sandbox really is. */
+/** Asks the runtime for the actual state of a sandbox. */
 import { TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Observation } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 
-/** Never throws: not being able to ask is an answer. */
+/** Never throws: a runtime that cannot be asked makes the observation `unknown`. */
 export async function observe(ctx: Context, sandbox: Sandbox): Promise<Observation> {
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   try {

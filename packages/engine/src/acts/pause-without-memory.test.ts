@@ -16,7 +16,7 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
   });
   afterEach(() => world.dispose());
 
-  /** From now on, capturing memory does this; capturing files works. */
+  /** From now on a capture of memory does this; a capture of files succeeds. */
   function memoryCapture(how: () => Promise<never>) {
     const capture = world.runtime.capture.bind(world.runtime);
     Object.assign(world.runtime, {
@@ -34,11 +34,11 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
   const typesOf = async (id: SandboxId) => (await eventsOf(id)).map(({ type }) => type);
 
   async function running(request: Parameters<Engine['create']>[1] = {}) {
-    const { id } = await engine.create(caller, request);
+    const { id } = (await engine.create(caller, request)).sandbox;
     world.runtime.work(id, '/kept', 'text');
     return id;
   }
-  /** Lets the pause run into its deadline, and awaits what comes of it. */
+  /** Lets the pause run into its deadline, and awaits its result. */
   async function slow<T>(work: Promise<T>): Promise<T> {
     await world.clock.untilAsleepFor(45_000);
     world.clock.advance(45_000);
@@ -48,39 +48,44 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
   it.each([
     ['timeout', { timeoutSeconds: 5 }],
     ['idle', { idleSeconds: 5 }],
-  ] as const)('is paused with its files on %s, and every answer says so (R94)', async (reason, request) => {
-    const id = await running(request);
-    memoryCapture(failing());
-    world.clock.advance(60_000);
-    await engine.sweep();
+  ] as const)(
+    'is paused with its files on %s, and every answer reports it (R94)',
+    async (reason, request) => {
+      const id = await running(request);
+      memoryCapture(failing());
+      world.clock.advance(60_000);
+      await engine.sweep();
 
-    const sandbox = await engine.get('org', id);
-    expect(sandbox).toMatchObject({ state: 'paused', lost: ['processes', 'connections'] });
-    expect(sandbox.reason).toContain('a deleted file is open');
-    const paused = (await eventsOf(id)).find(({ type }) => type === 'sandbox.paused');
-    expect(paused?.data).toMatchObject({
-      reason,
-      parts: { files: true, memory: false },
-      lost: ['processes', 'connections'],
-      skipped: [{ part: 'memory', code: 'internal', why: expect.stringContaining('a deleted file is open') }],
-    });
-    const { items } = await engine.operations('org', id, undefined, 1);
-    expect(items[0]).toMatchObject({ kind: 'pause', outcome: 'succeeded' });
-    expect(items[0]?.phases).toContainEqual(
-      expect.objectContaining({
-        phase: 'keeping files only',
-        detail: expect.stringContaining('a deleted file is open'),
-      }),
-    );
-    expect((await engine.checkpoints('org', id, 10)).items.map(({ state }) => state)).toEqual(['sealed']);
+      const sandbox = await engine.get('org', id);
+      expect(sandbox).toMatchObject({ state: 'paused', lost: ['processes', 'connections'] });
+      expect(sandbox.reason).toContain('a deleted file is open');
+      const paused = (await eventsOf(id)).find(({ type }) => type === 'sandbox.paused');
+      expect(paused?.data).toMatchObject({
+        reason,
+        parts: { files: true, memory: false },
+        lost: ['processes', 'connections'],
+        skipped: [
+          { part: 'memory', code: 'internal', why: expect.stringContaining('a deleted file is open') },
+        ],
+      });
+      const { items } = await engine.operations('org', id, undefined, 1);
+      expect(items[0]).toMatchObject({ kind: 'pause', outcome: 'succeeded' });
+      expect(items[0]?.phases).toContainEqual(
+        expect.objectContaining({
+          phase: 'keeping files only',
+          detail: expect.stringContaining('a deleted file is open'),
+        }),
+      );
+      expect((await engine.checkpoints('org', id, 10)).items.map(({ state }) => state)).toEqual(['sealed']);
 
-    const resumed = await engine.resume(caller, id);
-    expect(resumed).toMatchObject({ source: { kind: 'files' }, lost: ['processes'] });
-    expect(world.runtime.look(id)?.files).toMatchObject({ '/kept': 'text' });
-    expect((await engine.get('org', id)).reason).toBeNull();
-  });
+      const resumed = await engine.resume(caller, id);
+      expect(resumed).toMatchObject({ source: { kind: 'files' }, lost: ['processes'] });
+      expect(world.runtime.look(id)?.files).toMatchObject({ '/kept': 'text' });
+      expect((await engine.get('org', id)).reason).toBeNull();
+    },
+  );
 
-  it('is paused with its files when the memory that was captured cannot be used here (R94)', async () => {
+  it('is paused with its files when the captured memory cannot be used on this machine (R94)', async () => {
     const id = await running({ timeoutSeconds: 5 });
     Object.assign(world.runtime, { inspect: async () => ({ usable: false, why: 'the system has changed' }) });
     world.clock.advance(5_000);
@@ -94,7 +99,7 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
     expect((await engine.resume(caller, id)).source.kind).toBe('files');
   });
 
-  it('runs on when its policy forbids the loss, and says so once (R94)', async () => {
+  it('keeps running when its policy forbids the loss, and the failure is reported once (R94)', async () => {
     const id = await running({ timeoutSeconds: 5, fallback: [] });
     memoryCapture(failing());
     for (let i = 0; i < 30; i++) {
@@ -104,7 +109,7 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
     expect(await engine.get('org', id)).toMatchObject({ state: 'running' });
     expect((await typesOf(id)).filter((type) => type === 'sandbox.pause_failed')).toHaveLength(1);
     expect(world.runtime.work(id, '/more', 'text')).toBe(true);
-    // The program may have closed the file since.
+    // The program may have closed the file in the meantime.
     Object.assign(world.runtime, { capture: Object.getPrototypeOf(world.runtime).capture });
     world.clock.advance(3_600_000);
     await engine.sweep();
@@ -112,7 +117,7 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
   });
 
   it.each(['storage_full', 'storage_readonly', 'unreachable', 'capacity'] as const)(
-    'runs on when the failure may pass: %s (R94)',
+    'keeps running when the failure is retryable: %s (R94)',
     async (code) => {
       const id = await running({ timeoutSeconds: 5 });
       memoryCapture(failing(code));
@@ -146,7 +151,7 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
   });
 
   it.each([{}, { mode: 'memory' }] as const)(
-    'refuses an explicit pause %o with a hint, and runs on (R94)',
+    'refuses an explicit pause %o with a hint, and keeps running (R94)',
     async (request) => {
       const id = await running();
       memoryCapture(failing());
@@ -158,7 +163,7 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
     },
   );
 
-  it('lets an explicit pause that is too slow end in time, and runs on (R94)', async () => {
+  it('keeps running after an explicit pause that is too slow, which ends in time (R94)', async () => {
     const id = await running();
     memoryCapture(hanging);
     const refused = slow(engine.pause(caller, id)).catch((error: TorporError) => error.toBody());

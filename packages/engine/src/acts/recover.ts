@@ -1,6 +1,6 @@
 /**
- * Bringing back what a dead instance left: its writable files become a checkpoint marked `recovered` and
- * the sandbox is paused. Only when nothing usable of its own is left is it lost.
+ * Recovers what a dead instance left: its writable files become a checkpoint marked `recovered`, and the sandbox is
+ * paused. The sandbox is lost only when no usable checkpoint of its own is left.
  */
 import { type CheckpointId, type Loss, type SandboxState, TorporError } from '@torpor/protocol';
 import {
@@ -13,7 +13,7 @@ import {
 import { type Context, runtimeOf, take } from '../context.ts';
 import { forgetActivity } from '../idleness.ts';
 import { jobsAtEnd } from '../jobs/follow.ts';
-import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import { type Ending, endOperation, FenceLost, type Operation } from '../operations/operation.ts';
 import { commit, type OperationHandle } from '../operations/operation-handle.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Observation } from '../ports/runtime.ts';
@@ -24,7 +24,7 @@ import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;
 
-/** For a sandbox that should run and whose instance was proved gone. Ends the operation. */
+/** For a sandbox that should run and whose instance is proved gone. Ends the operation. */
 export async function recover(
   ctx: Context,
   handle: OperationHandle,
@@ -33,14 +33,14 @@ export async function recover(
 ): Promise<void> {
   const { operation } = handle;
   ctx.jobWatch.end(sandbox.id);
-  let salvaged: { readonly id: CheckpointId; readonly sealed: Sealed } | null = null;
+  let recovered: { readonly id: CheckpointId; readonly sealed: Sealed } | null = null;
   if (found.files) {
     try {
-      salvaged = await salvage(ctx, handle, sandbox);
+      recovered = await recoverFiles(ctx, handle, sandbox);
     } catch (thrown) {
       if (thrown instanceof FenceLost) throw thrown;
-      // The files were seen, so nothing is given up: the next round looks again and tries again.
-      await putOff(ctx, operation, TorporError.from(thrown));
+      // The files exist, so the sandbox is not given up: the next round tries again.
+      await endForRetry(ctx, operation, TorporError.from(thrown));
       return openTrafficGate(ctx, sandbox.id);
     }
   }
@@ -49,18 +49,18 @@ export async function recover(
     await forgetActivity(tx, locked.id);
     const outcome = {
       outcome: 'succeeded',
-      result: { checkpointId: salvaged?.id ?? locked.checkpointId },
+      result: { checkpointId: recovered?.id ?? locked.checkpointId },
     } as const;
-    if (salvaged !== null) {
+    if (recovered !== null) {
       await markSealed(
         tx,
-        salvaged.id,
-        salvaged.sealed,
+        recovered.id,
+        recovered.sealed,
         { recovered: true, kept: false, expiresAt: null },
         now,
       );
       await end(ctx, tx, operation, outcome);
-      await stepRecovered(ctx, tx, locked, operation, found, salvaged.id, ['processes', 'connections']);
+      await stepRecovered(ctx, tx, locked, operation, found, recovered.id, ['processes', 'connections']);
       return;
     }
     await dropUnfinished(ctx, tx, operation);
@@ -86,12 +86,12 @@ export async function recover(
   await cutAndOpenTrafficGate(ctx, sandbox.id);
 }
 
-/** The operation that found the loss may have been a pause; it ends as failed then, because nobody was asked. */
+/** When another operation than a recovery found the instance gone, that operation fails: it did not do its work. */
 async function end(
   ctx: Context,
   tx: Transaction,
   operation: Operation,
-  outcome: { readonly outcome: 'succeeded'; readonly result: Readonly<Record<string, unknown>> },
+  outcome: Ending<'recover'>,
 ): Promise<void> {
   if (operation.kind === 'recover') return endOperation(tx, operation, ctx.clock.now(), outcome);
   const error = new TorporError(
@@ -101,7 +101,7 @@ async function end(
   return endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error });
 }
 
-async function salvage(
+async function recoverFiles(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
@@ -115,7 +115,7 @@ async function salvage(
   const sealed = await within(
     ctx.clock,
     ctx.settings.callMs,
-    'Salvaging',
+    'Recovering files',
     async (own) => {
       const staging = await ctx.store.stage(id, own);
       const captured = await runtimeOf(ctx, sandbox).recoverFiles(instance, staging, own);
@@ -169,7 +169,7 @@ async function stepRecovered(
   );
 }
 
-async function putOff(ctx: Context, operation: Operation, error: TorporError): Promise<void> {
+async function endForRetry(ctx: Context, operation: Operation, error: TorporError): Promise<void> {
   await commit(ctx, operation, async (tx, sandbox) => {
     const now = ctx.clock.now();
     await dropUnfinished(ctx, tx, operation);

@@ -1,6 +1,6 @@
 /**
- * Making a sandbox that should run do so, or saying why it does not. It is an operation like any other,
- * so that nothing it finds can be the middle of somebody else's.
+ * Makes a sandbox run again that should run, or records why it does not. A repair is an operation of its own, so that
+ * it never acts in the middle of another operation.
  */
 import { TorporError } from '@torpor/protocol';
 import { type Context, note } from '../context.ts';
@@ -18,16 +18,16 @@ export async function repair(ctx: Context, handle: OperationHandle, sandbox: San
   if (found.is === 'gone') return recover(ctx, handle, sandbox, found);
   const thawed = found.is === 'frozen' && (await thaw(ctx, sandbox));
   if (thawed) await openTrafficGate(ctx, sandbox.id);
-  const well = found.is === 'running' || thawed;
+  const runs = found.is === 'running' || thawed;
   const why = 'why' in found ? found.why : 'it could not be thawed';
-  const ending: Ending = well
+  const ending: Ending = runs
     ? { outcome: 'succeeded', result: {} }
     : { outcome: 'failed', error: new TorporError('unreachable', `The sandbox is ${found.is}: ${why}.`) };
   await commit(ctx, operation, async (tx, locked) => {
     await endOperation(tx, operation, ctx.clock.now(), ending);
     if (!thawed) return;
     const data = {
-      found: 'it was frozen and nobody was sealing it',
+      found: 'it was frozen although no operation was sealing it',
       did: 'thawed it',
       previousState: locked.state,
     };

@@ -1,8 +1,8 @@
 /**
- * Sealing a checkpoint of a running sandbox: the one act behind pause, snapshot, fork and rollback.
+ * Seals a checkpoint of a running sandbox: the act behind pause, snapshot, fork and rollback.
  *
- * Until the commit any failure leaves the sandbox running with everything it had except its outside
- * connections. After the commit of a pause the frozen instance may only be killed.
+ * Any failure before the commit leaves the sandbox running with everything it had except its connections to
+ * the outside. After the commit of a pause the frozen instance may only be destroyed.
  */
 import { type CheckpointId, type Loss, type Reason, type Skipped, TorporError } from '@torpor/protocol';
 import {
@@ -11,6 +11,7 @@ import {
   insertWriting,
   markDeleted,
   markSealed,
+  nameCheckpoint,
   type Sealed,
 } from '../checkpoints/checkpoint.ts';
 import { type Context, note, runtimeOf, take } from '../context.ts';
@@ -34,33 +35,42 @@ import { asMemoryFault, memoryFault } from './memory-fault.ts';
 import { thaw } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
-export interface SealPlan {
+export interface SealPlan<T = void> {
   readonly checkpointId: CheckpointId;
   readonly mode: 'memory' | 'files';
   readonly reason: Reason;
-  /** `pause` leaves it paused; `continue` lets the same processes go on; `start` pauses it for a start to follow. */
+  /**
+   * What happens to the sandbox after the commit. `pause`: it stays paused. `continue`: the same processes go on.
+   * `start`: it is paused, and a start follows within the same operation.
+   */
   readonly afterwards: 'pause' | 'continue' | 'start';
-  /** Asked for as a checkpoint: it stays until somebody deletes it or it expires. */
+  /** A caller asked for this checkpoint: it stays until a caller deletes it or it expires. */
   readonly kept: boolean;
   readonly name: string | null;
   readonly expiresAt: number | null;
-  /** When the files are sealed alone because the memory cannot be captured; never, unless said. */
-  readonly filesInstead?: FilesInstead;
-  /** What else becomes true with the checkpoint, in the same transaction, before its event. */
-  readonly also?: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<void>;
+  /** When the files are sealed alone because the memory cannot be captured. */
+  readonly filesInstead: FilesInstead;
+  /** Writes what becomes true together with the checkpoint, in the same transaction, before its event. */
+  readonly also: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<T>;
 }
 
-/** A capture that timed out may have met a busy machine; a failed one fails again. */
+/** For plans without other writes. */
+export async function nothingElse(): Promise<void> {}
+
+/** A capture that timed out may have met a busy machine; a capture that failed fails again. */
 export type FilesInstead = 'never' | 'on failure' | 'on failure or timeout';
 
-/** What was sealed, and the memory that is not part of it although it was wanted. */
+/** `failed`: the sandbox runs again and the operation has ended with the cause. */
+export type SealOutcome<T> = { readonly is: 'sealed'; readonly also: T } | { readonly is: 'failed' };
+
+/** A sealed checkpoint, and the memory that it lacks although the plan wanted it. */
 interface Written {
   readonly checkpointId: CheckpointId;
   readonly sealed: Sealed;
   readonly skipped: readonly Skipped[];
 }
 
-/** The row of a checkpoint that is about to be written; part of the transaction that accepts the operation. */
+/** Writes the row of a checkpoint before any of its bytes exist; part of the transaction that accepts the operation. */
 export async function reserve(
   ctx: Context,
   tx: Transaction,
@@ -84,41 +94,38 @@ export async function reserve(
   );
 }
 
-export async function seal(
+/** Freezes the sandbox, writes its checkpoint and commits it; `goOnAfterSeal` follows. */
+export async function seal<T>(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
-  plan: SealPlan,
-): Promise<void> {
+  plan: SealPlan<T>,
+): Promise<SealOutcome<T>> {
   const { operation, signal } = handle;
   const runtime = runtimeOf(ctx, sandbox);
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   const began = ctx.clock.monotonic();
   try {
     await passFaultPoint(ctx, operation, 'seal-claimed');
-    await quieten(ctx, handle, runtime, instance, plan.afterwards === 'continue' ? 'snapshot' : 'pause');
+    await freeze(ctx, handle, runtime, instance, plan.afterwards === 'continue' ? 'snapshot' : 'pause');
     const written = await writeAsAllowed(ctx, handle, runtime, instance, sandbox, plan);
     await passFaultPoint(ctx, operation, 'seal-sealed');
     signal.throwIfAborted();
     const durationMs = Math.round(ctx.clock.monotonic() - began);
-    await commitSealed(ctx, operation, plan, written, durationMs);
+    return { is: 'sealed', also: await commitSealed(ctx, operation, plan, written, durationMs) };
   } catch (thrown) {
-    if (!(thrown instanceof FenceLost || thrown instanceof CommitUnknown)) {
-      await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
-      throw new SealFailed();
+    if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) {
+      // Another driver settles the operation. It cannot open the gate of this server.
+      await openTrafficGate(ctx, sandbox.id);
+      throw thrown;
     }
-    // Somebody else settles it; our own door is of no use to them.
-    await openTrafficGate(ctx, sandbox.id);
-    throw thrown;
+    await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
+    return { is: 'failed' };
   }
-  await passFaultPoint(ctx, operation, 'seal-committed');
-  if (plan.afterwards === 'continue') await goOn(ctx, operation, sandbox, plan.checkpointId);
-  // What is to run again at once keeps its door closed until it does.
-  if (plan.afterwards !== 'start') await openTrafficGate(ctx, sandbox.id);
 }
 
-/** Lets a sandbox go on that was sealed in place; only then is the operation over and the next one let in. */
-export async function goOn(
+/** Thaws a sandbox that was sealed in place. Only then does the operation end and admit the next one. */
+export async function continueAfterSeal(
   ctx: Context,
   operation: Operation,
   sandbox: Sandbox,
@@ -130,15 +137,11 @@ export async function goOn(
   await commit(ctx, operation, (tx) =>
     endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } }),
   );
+  await openTrafficGate(ctx, sandbox.id);
 }
 
-/** The seal failed, the sandbox runs again and the operation has ended with the cause. */
-export class SealFailed extends Error {
-  override readonly name = 'SealFailed';
-}
-
-/** Holds new requests, lets those in flight finish within a bound, freezes, and resets what is still open. */
-async function quieten(
+/** Holds new requests, lets active ones finish within a bound, freezes, and resets the connections that are left. */
+async function freeze(
   ctx: Context,
   handle: OperationHandle,
   runtime: Runtime,
@@ -152,18 +155,18 @@ async function quieten(
     within(ctx.clock, callMs, what, work, signal);
 
   ctx.jobWatch.end(sandboxId);
-  await call('Closing the door', () => ctx.gate.close(sandboxId));
+  await call('Closing the traffic gate', () => ctx.gate.close(sandboxId));
   await passFaultPoint(ctx, operation, 'seal-closed');
   await within(ctx.clock, drainMs, 'Draining', (own) => ctx.gate.drain(sandboxId, own), signal).catch(
     (thrown) => {
-      // Past the bound the rest is cut below; only losing the operation is a reason to stop here.
+      // Past the bound the remaining connections are cut below; only the loss of the operation stops the seal.
       signal.throwIfAborted();
       ctx.report('drain cut short', { sandboxId, error: thrown });
     },
   );
   await call('Writing dirty data back', (own) => runtime.presync(instance, own));
   await passFaultPoint(ctx, operation, 'seal-synced');
-  // A freeze that comes after somebody else undid this operation would stop a sandbox nobody thaws.
+  // A freeze after another server undid this operation would stop a sandbox that nothing thaws.
   await proveOurs(ctx.db, operation);
   await call('Freezing', (own) => runtime.freeze(instance, own, purpose));
   await recordPhase(ctx, operation, 'frozen');
@@ -172,16 +175,16 @@ async function quieten(
   await passFaultPoint(ctx, operation, 'seal-cut');
 }
 
-/** Writes what the plan wants; without the memory, as a checkpoint of its own, where that is allowed. */
+/** Writes what the plan wants. Where the plan allows it, files without memory become a checkpoint of their own. */
 async function writeAsAllowed(
   ctx: Context,
   handle: OperationHandle,
   runtime: Runtime,
   instance: Instance,
   sandbox: Sandbox,
-  plan: SealPlan,
+  plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'filesInstead'>,
 ): Promise<Written> {
-  const { checkpointId, mode, filesInstead = 'never' } = plan;
+  const { checkpointId, mode, filesInstead } = plan;
   try {
     return { checkpointId, sealed: await write(ctx, handle, runtime, instance, sandbox, plan), skipped: [] };
   } catch (thrown) {
@@ -200,7 +203,7 @@ function allows(filesInstead: FilesInstead, { code }: TorporError): boolean {
   return filesInstead === 'on failure or timeout' || (filesInstead === 'on failure' && code !== 'timeout');
 }
 
-/** What the unfinished checkpoint has staged is left to the collector: its parts are not those of the new one. */
+/** The collector removes what the unfinished checkpoint has staged: its parts differ from those of the new one. */
 async function reserveForFiles(ctx: Context, operation: Operation, why: string): Promise<CheckpointId> {
   const checkpointId = ctx.ids.next('ckpt');
   await commit(ctx, operation, async (tx, sandbox) => {
@@ -238,7 +241,7 @@ async function write(
   return sealCaptured(ctx, staging, captured, sandbox, handle.signal);
 }
 
-/** Makes captured bytes durable and checks that they are what was meant: an empty checkpoint is a failure (R94). */
+/** Makes captured bytes durable and checks them: an empty checkpoint is a failure (R94). */
 export async function sealCaptured(
   ctx: Context,
   staging: Staging,
@@ -260,9 +263,9 @@ export async function sealCaptured(
       const createdAt = ctx.clock.now();
       const about = { sandboxId: origin.id, parentId: origin.baseId, runtime: origin.runtime, createdAt };
       const sealed = await ctx.store.seal(staging, { checkpointId, ...about, parts, needs }, own);
-      // Whatever the runtime says of it: what has no content is nothing to start from.
+      // Whatever the runtime says: a checkpoint without content cannot be started.
       if (sealed.manifest.entries.length === 0) throw nothingCaptured(staging);
-      // The runtime is let go only for a checkpoint that it would start from itself.
+      // The frozen instance is given up only for a checkpoint that its runtime would start from.
       const verdict = await runtimeOf(ctx, origin).inspect(
         { id: checkpointId, parts, needs, path: ctx.store.path(checkpointId) },
         own,
@@ -284,14 +287,14 @@ function nothingCaptured({ checkpointId }: Staging): TorporError {
   return new TorporError('checkpoint_corrupt', message, { checkpointId });
 }
 
-/** One transaction: the checkpoint is sealed, the sandbox says so, the event tells it. */
-async function commitSealed(
+/** One transaction: the checkpoint is sealed, the sandbox's state follows, and the event is written. */
+async function commitSealed<T>(
   ctx: Context,
   operation: Operation,
-  plan: SealPlan,
+  plan: SealPlan<T>,
   { checkpointId, sealed, skipped }: Written,
   durationMs: number,
-): Promise<void> {
+): Promise<T> {
   const lost: Loss[] = sealed.captured.parts.memory ? ['connections'] : ['processes', 'connections'];
   const about = {
     reason: plan.reason,
@@ -303,7 +306,7 @@ async function commitSealed(
   const [unkept] = skipped;
   const reason = unkept === undefined ? null : `its memory could not be kept: ${unkept.why}`;
   const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
-  await commitForSure(
+  return commitForSure(
     ctx,
     operation,
     async (tx, sandbox) => {
@@ -315,7 +318,8 @@ async function commitSealed(
         { recovered: false, kept: plan.kept, expiresAt: plan.expiresAt },
         now,
       );
-      await plan.also?.(tx, sandbox, operation);
+      if (plan.name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, plan.name, now);
+      const written = await plan.also(tx, sandbox, operation);
       const { memory } = sealed.captured.parts;
       const goesOn = plan.afterwards === 'continue';
       const also = await jobsAtSeal(ctx, tx, sandbox, { checkpointId, memory, goesOn }, operation.id);
@@ -324,9 +328,9 @@ async function commitSealed(
       if (goesOn) {
         const sealedData = { ...data, name: plan.name };
         await take(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', sealedData, head);
-        return;
+        return written;
       }
-      // A life that goes on at once ends when it was to end anyway.
+      // A sandbox that is started again at once keeps the end of its lifetime.
       const endsAt = plan.afterwards === 'start' ? sandbox.endsAt : null;
       const change = { endsAt, lost, reason, evidence: 'ledger', observedAt: now } as const;
       await forgetActivity(tx, sandbox.id);
@@ -342,14 +346,15 @@ async function commitSealed(
         { ...data, lost, ...told },
         { ...head, change },
       );
+      return written;
     },
     async (tx) => (await findCheckpoint(tx, checkpointId))?.state === 'sealed',
   );
 }
 
 /**
- * Thaws, opens the door and ends the operation with the cause; also for a seal whose server died before
- * the commit. Nothing has changed but the outside connections.
+ * Thaws, opens the traffic gate and ends the operation with the cause; also for a seal whose server died before
+ * the commit. Nothing has changed but the connections to the outside.
  */
 export async function undoSeal(
   ctx: Context,
@@ -357,7 +362,7 @@ export async function undoSeal(
   sandbox: Sandbox,
   error: TorporError,
 ): Promise<void> {
-  // A thaw that comes too late would let processes run in the middle of somebody else's seal.
+  // A late thaw would let processes run in the middle of a later seal.
   await proveOurs(ctx.db, operation);
   const thawed = await thaw(ctx, sandbox);
   ctx.jobWatch.begin(sandbox.id);

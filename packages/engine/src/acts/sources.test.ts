@@ -13,9 +13,9 @@ describe('a resume whose checkpoint is at fault', () => {
   });
   afterEach(() => world.dispose());
 
-  /** A sandbox that was paused twice, with another file each time. */
+  /** A sandbox that was paused twice, with a different file each time. */
   async function pausedTwice(request = {}) {
-    const { id } = await engine.create(caller, request);
+    const { id } = (await engine.create(caller, request)).sandbox;
     world.runtime.work(id, '/one', '1');
     const first = await engine.pause(caller, id);
     await engine.resume(caller, id);
@@ -24,7 +24,7 @@ describe('a resume whose checkpoint is at fault', () => {
     return { id, first: first.checkpoint.id, second: second.checkpoint.id };
   }
 
-  it('says that it is missing, corrupt or unreadable, with its id and place (R91)', async () => {
+  it('reports the checkpoint as missing, corrupt or unreadable, with its id and location (R91)', async () => {
     const { id, second } = await pausedTwice();
     world.store.damage(second, 'corrupt');
     const corrupt = await engine.resume(caller, id).catch((error) => error.toBody());
@@ -36,7 +36,7 @@ describe('a resume whose checkpoint is at fault', () => {
     expect(await engine.checkpoint('org', second)).toMatchObject({ state: 'sealed', health: 'damaged' });
   });
 
-  it('goes back to the one before only when the policy says so, and says what was lost (R93)', async () => {
+  it('uses the previous checkpoint only when the policy allows it, and reports the loss (R93)', async () => {
     const { id, first, second } = await pausedTwice();
     world.store.damage(second, 'missing');
     const resumed = await engine.resume(caller, id, { fallback: ['previous'] });
@@ -46,7 +46,7 @@ describe('a resume whose checkpoint is at fault', () => {
     expect(events.some((event) => event.data['phase'] === 'falling back')).toBe(true);
   });
 
-  it('starts from the template only when the policy says so', async () => {
+  it('starts from the template only when the policy allows it', async () => {
     const { id, first, second } = await pausedTwice();
     world.store.damage(first, 'missing');
     world.store.damage(second, 'missing');
@@ -55,7 +55,7 @@ describe('a resume whose checkpoint is at fault', () => {
     expect(resumed.lost).toEqual(expect.arrayContaining(['files', 'processes']));
   });
 
-  it('ends as lost, with the reason, when nothing of its own is left (R92)', async () => {
+  it('makes the sandbox lost, with the reason, when no checkpoint of its own is left (R92)', async () => {
     const { id, first, second } = await pausedTwice();
     world.store.damage(first, 'missing');
     world.store.damage(second, 'missing');
@@ -68,7 +68,7 @@ describe('a resume whose checkpoint is at fault', () => {
     await expect(engine.resume(caller, id)).rejects.toMatchObject({ code: 'lost' });
   });
 
-  it('uses the files when only the memory is unusable, and says so (R93)', async () => {
+  it('uses the files when only the memory is unusable, and reports it (R93)', async () => {
     const { id, second } = await pausedTwice();
     world.runtime.build = 'build-2';
     const resumed = await engine.resume(caller, id);
@@ -76,14 +76,14 @@ describe('a resume whose checkpoint is at fault', () => {
     expect(world.runtime.look(id)?.files).toMatchObject({ '/one': '1', '/two': '2' });
   });
 
-  it('refuses when the memory is unusable and the policy wants nothing less', async () => {
+  it('is refused when the memory is unusable and the policy allows nothing else', async () => {
     const { id } = await pausedTwice({ fallback: [] });
     world.runtime.build = 'build-2';
     await expect(engine.resume(caller, id)).rejects.toMatchObject({ code: 'checkpoint_incompatible' });
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('starts from a named checkpoint when asked to', async () => {
+  it('starts from the checkpoint that the caller names', async () => {
     const { id, first } = await pausedTwice();
     const resumed = await engine.resume(caller, id, { from: first });
     expect(resumed).toMatchObject({ source: { checkpointId: first }, sandbox: { checkpointId: first } });
@@ -100,9 +100,9 @@ describe('a rollback', () => {
   afterEach(() => world.dispose());
 
   it('brings a running sandbox back in place and can itself be undone', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/a', 'old');
-    const kept = await engine.snapshot(caller, id, { name: 'good' });
+    const kept = (await engine.snapshot(caller, id, { name: 'good' })).checkpoint;
     world.runtime.work(id, '/a', 'new');
     await engine.rollback(caller, id, { checkpointId: kept.id });
     expect(world.runtime.look(id)).toMatchObject({ files: { '/a': 'old' }, counter: 1 });
@@ -112,17 +112,17 @@ describe('a rollback', () => {
     expect(world.runtime.look(id)).toMatchObject({ files: { '/a': 'new' }, counter: 2 });
   });
 
-  it('keeps the end of a life that it interrupts for a moment', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
-    const kept = await engine.snapshot(caller, id);
+  it('keeps the end of the lifetime that it interrupts', async () => {
+    const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
+    const kept = (await engine.snapshot(caller, id)).checkpoint;
     const { endsAt } = await engine.resume(caller, id, { timeoutSeconds: 3_600 }).then((r) => r.sandbox);
     const back = await engine.rollback(caller, id, { checkpointId: kept.id });
     expect(back.sandbox.endsAt).toBe(endsAt);
   });
 
-  it('whose checkpoint is deleted meanwhile leaves the sandbox paused, and ends', async () => {
-    const { id } = await engine.create(caller, {});
-    const kept = await engine.snapshot(caller, id);
+  it('whose checkpoint is deleted during the seal leaves the sandbox paused, and ends', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const kept = (await engine.snapshot(caller, id)).checkpoint;
     await engine.pause(caller, id);
     await engine.resume(caller, id);
     const slow = await world.another({
@@ -139,9 +139,9 @@ describe('a rollback', () => {
     await expect(engine.resume(caller, id)).resolves.toMatchObject({ sandbox: { state: 'running' } });
   });
 
-  it('that fails leaves the sandbox paused where it was', async () => {
-    const { id } = await engine.create(caller, {});
-    const kept = await engine.snapshot(caller, id, { name: 'good' });
+  it('that fails leaves the sandbox paused with its own checkpoint', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const kept = (await engine.snapshot(caller, id, { name: 'good' })).checkpoint;
     world.runtime.work(id, '/a', 'new');
     world.store.damage(kept.id, 'missing');
     await expect(engine.rollback(caller, id, { checkpointId: kept.id })).rejects.toMatchObject({
@@ -162,10 +162,10 @@ describe('a fork', () => {
   });
   afterEach(() => world.dispose());
 
-  it('of a running sandbox diverges from it, and the source goes on', async () => {
-    const { id } = await engine.create(caller, { metadata: { a: 'b' } });
+  it('of a running sandbox diverges from its source, and the source keeps running', async () => {
+    const { id } = (await engine.create(caller, { metadata: { a: 'b' } })).sandbox;
     world.runtime.work(id, '/a', '1');
-    const forks = await engine.fork(caller, id, { count: 3 });
+    const forks = (await engine.fork(caller, id, { count: 3 })).forks;
     expect(forks).toHaveLength(3);
     for (const [n, fork] of forks.entries()) {
       if (!('sandbox' in fork)) throw new Error('It failed.');
@@ -177,18 +177,18 @@ describe('a fork', () => {
   });
 
   it('of a paused sandbox does not wake it', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
-    const [fork] = await engine.fork(caller, id);
+    const [fork] = (await engine.fork(caller, id)).forks;
     expect(fork).toMatchObject({ sandbox: { state: 'running' } });
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
   it('survives the end of its source', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/a', '1');
     await engine.pause(caller, id);
-    const [fork] = await engine.fork(caller, id);
+    const [fork] = (await engine.fork(caller, id)).forks;
     if (fork === undefined || !('sandbox' in fork)) throw new Error('It failed.');
     await engine.kill(caller, id);
     await engine.reconcile();

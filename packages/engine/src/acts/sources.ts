@@ -1,11 +1,11 @@
 /**
- * What a sandbox may be started from, best first. Only what the caller's policy allows is in the list:
- * falling back further than that is a decision that is not ours.
+ * What a sandbox may be started from, best first. The list holds only what the caller's policy allows: to fall back
+ * further is the caller's decision.
  */
-import { type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
+import { type ErrorCode, type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
-import type { Operation } from '../operations/operation.ts';
+import { type Operation, requestedCheckpoint, requestedFallback } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { findTemplate, firstCheckpoint } from '../templates/template.ts';
 
@@ -13,21 +13,32 @@ export interface Source {
   readonly checkpoint: Checkpoint;
   readonly use: 'memory' | 'files';
   readonly kind: SourceKind;
-  /** This is the memory of a checkpoint whose files are the next source. */
+  /** True for the memory of a checkpoint whose files are the next source. */
   readonly hasFilesNext: boolean;
-  /** What is lost by using this one, beside what the runtime says. */
+  /** What a start from this source loses, beside what the runtime reports. */
   readonly lost: readonly Loss[];
 }
 
 const FILES_ONLY = { use: 'files', kind: 'files', hasFilesNext: false } as const;
 
-/** A safeguard against a damaged chain, far above what merging leaves. */
+/** A safeguard against a damaged chain; merged chains are far shorter. */
 const LONGEST_CHAIN = 64;
+
+/** Faults of one source, after which the next source may be tried. */
+const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
+  'checkpoint_missing',
+  'checkpoint_corrupt',
+  'checkpoint_incompatible',
+]);
+
+export function isSourceFault(thrown: unknown): thrown is TorporError {
+  return thrown instanceof TorporError && SOURCE_FAULTS.has(thrown.code);
+}
 
 export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const sources = await allSourcesOf(ctx, sandbox, operation);
-  // A fork's or a snapshot's request speaks of something else by this word.
-  const filesOnly = operation.kind === 'resume' && operation.request['mode'] === 'files';
+  // Only the mode of a resume is about the start.
+  const filesOnly = operation.kind === 'resume' && operation.request.mode === 'files';
   if (!filesOnly) return sources;
   return sources
     .filter(({ use }, at) => use === 'memory' || sources[at - 1]?.use !== 'memory')
@@ -36,16 +47,16 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
 
 async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
-  const policy = policyOf(sandbox, operation);
+  const policy = requestedFallback(operation) ?? sandbox.config.fallback;
   if (sandbox.state === 'creating') {
-    // A template may be a checkpoint of some sandbox; what counts is that it was asked for by its name.
-    const isTemplate = wanted.sandboxId === null || operation.request['from'] === undefined;
+    // A template may be a checkpoint of a sandbox; it counts as a template when the caller named the template.
+    const isTemplate = wanted.sandboxId === null || requestedCheckpoint(operation) === undefined;
     return waysToUse(wanted, policy, [], isTemplate ? 'template' : undefined);
   }
-  // The files of the last run are gone already; going on without them needs the caller's leave.
-  const behind: Loss[] =
-    operation.request['from'] === undefined && sandbox.lost.includes('files') ? ['files'] : [];
-  if (behind.length > 0 && !policy.includes('previous')) {
+  // The files of the last run are lost already; to continue without them needs the caller's permission.
+  const lostBefore: Loss[] =
+    requestedCheckpoint(operation) === undefined && sandbox.lost.includes('files') ? ['files'] : [];
+  if (lostBefore.length > 0 && !policy.includes('previous')) {
     throw new TorporError(
       'checkpoint_missing',
       `What the sandbox had written since checkpoint ${wanted.id} is gone: ${sandbox.reason ?? 'its files were lost'}.`,
@@ -56,7 +67,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
       },
     );
   }
-  const sources = waysToUse(wanted, policy, behind);
+  const sources = waysToUse(wanted, policy, lostBefore);
   if (policy.includes('previous')) {
     for (const earlier of await ancestors(ctx, wanted)) {
       if (earlier.sandboxId === sandbox.id) sources.push(...waysToUse(earlier, ['files'], ['files']));
@@ -64,7 +75,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
   }
   if (policy.includes('template')) {
     const template = await findTemplate(ctx, sandbox.org, sandbox.template ?? 'base', sandbox.runtime);
-    // One that was deleted is no reason not to try everything else.
+    // A deleted template does not prevent the other sources.
     if (template?.state === 'ready') {
       const first = await firstCheckpoint(ctx.db, template);
       sources.push(...waysToUse(first, ['files'], ['files', 'processes'], 'template'));
@@ -73,13 +84,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
   return sources;
 }
 
-/** A fork's request speaks of its children; what it says is not meant for the source. */
-function policyOf(sandbox: Sandbox, operation: Operation): readonly Fallback[] {
-  const asked = operation.kind === 'fork' ? undefined : operation.request['fallback'];
-  return (asked as readonly Fallback[] | undefined) ?? sandbox.config.fallback;
-}
-
-/** Whether a sandbox of this runtime may be started from the checkpoint at another's wish than its own pause. */
+/** Throws unless a sandbox of this runtime may be started from the checkpoint at a caller's request. */
 export function requireStartable(checkpoint: Checkpoint, runtime: string): void {
   if (checkpoint.replayable && checkpoint.runtime === runtime) return;
   throw new TorporError(
@@ -90,8 +95,8 @@ export function requireStartable(checkpoint: Checkpoint, runtime: string): void 
 }
 
 async function wantedCheckpoint(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Checkpoint> {
-  const named = operation.request['from'] as Checkpoint['id'] | undefined;
-  const id = named ?? (sandbox.state === 'creating' ? sandbox.baseId : sandbox.checkpointId);
+  const id =
+    requestedCheckpoint(operation) ?? (sandbox.state === 'creating' ? sandbox.baseId : sandbox.checkpointId);
   if (id === null) throw nothingToStartFrom(sandbox);
   return getSealed(ctx.db, id, sandbox.org);
 }
@@ -115,7 +120,7 @@ function waysToUse(
   return hasFilesNext ? [memory, files] : [memory];
 }
 
-/** The sealed checkpoints before this one, nearest first. */
+/** The sealed ancestors of this checkpoint, nearest first. */
 async function ancestors(ctx: Context, checkpoint: Checkpoint): Promise<Checkpoint[]> {
   const chain: Checkpoint[] = [];
   let id = checkpoint.parentId;

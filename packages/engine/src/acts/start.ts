@@ -1,52 +1,29 @@
 /**
- * Starting a sandbox from a checkpoint: the one act behind create, resume, fork and rollback.
+ * Starts a sandbox from a checkpoint: the act behind create, resume, fork and rollback.
  *
- * It tries the sources its policy allows, best first, each under a generation of its own. A failure that
- * may pass stops it at once; only a checkpoint that is itself at fault leads to the next source.
+ * It tries the sources that the policy allows, best first, each under a generation of its own. Only a fault of the
+ * checkpoint itself leads to the next source; any other failure ends the start at once.
  */
-import {
-  type CheckpointId,
-  type ErrorCode,
-  type Loss,
-  lostDetails,
-  type Skipped,
-  type SourceKind,
-  TorporError,
-} from '@torpor/protocol';
-import { forRuntime, markDeleted } from '../checkpoints/checkpoint.ts';
+import { type CheckpointId, type Skipped, TorporError } from '@torpor/protocol';
+import { forRuntime } from '../checkpoints/checkpoint.ts';
 import { provesDamage } from '../checkpoints/health.ts';
 import { recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
 import { concludeFromTimeouts, recordRestored, recordStartTimeout } from '../checkpoints/start-timeouts.ts';
-import { type Context, note, runtimeOf, take } from '../context.ts';
-import { touch } from '../idleness.ts';
-import { jobsAtEnd, jobsAtStart } from '../jobs/follow.ts';
-import { endOperation, FenceLost, findOperation, type Operation, setPhase } from '../operations/operation.ts';
+import { type Context, note, runtimeOf } from '../context.ts';
+import { FenceLost, type Operation, setPhase } from '../operations/operation.ts';
 import {
   CommitUnknown,
   commit,
-  commitForSure,
   type OperationHandle,
   passFaultPoint,
 } from '../operations/operation-handle.ts';
-import type { Transaction } from '../ports/database.ts';
 import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { checkpointIn, lossBy, proofOfLoss } from './loss.ts';
 import { observe } from './observe.ts';
-import { nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+import { isSourceFault, nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+import { commitStarted, endFailedStart } from './start-commits.ts';
 import { openTrafficGate } from './traffic-gate.ts';
-
-/** Faults of one source, for which the next may be tried. */
-const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
-  'checkpoint_missing',
-  'checkpoint_corrupt',
-  'checkpoint_incompatible',
-]);
-
-function isSourceFault(thrown: unknown): thrown is TorporError {
-  return thrown instanceof TorporError && SOURCE_FAULTS.has(thrown.code);
-}
 
 /** Drives a sandbox that is `creating` or `resuming` to `running`, or back, and ends the operation. */
 export async function start(ctx: Context, handle: OperationHandle, claimed: Sandbox): Promise<void> {
@@ -59,18 +36,18 @@ export async function start(ctx: Context, handle: OperationHandle, claimed: Sand
     await passFaultPoint(ctx, operation, 'start-claimed');
     await clear(ctx, handle, sandbox, sandbox.generation - 1);
     await passFaultPoint(ctx, operation, 'start-cleared');
-    // Nothing can be started from a checkpoint whose files are at fault, not even its memory.
+    // A checkpoint whose files are at fault cannot be started, not even from its memory.
     const withoutFiles = new Set<CheckpointId>();
     for (const source of await sourcesOf(ctx, sandbox, operation)) {
       if (withoutFiles.has(source.checkpoint.id)) continue;
-      sandbox = await aim(ctx, operation, sandbox, source, firstFault);
+      sandbox = await chooseSource(ctx, operation, sandbox, source, firstFault);
       try {
         await startFrom(ctx, handle, sandbox, source, skipped);
         started = true;
         break;
       } catch (thrown) {
         if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) throw thrown;
-        await clearAnyway(ctx, operation, sandbox);
+        await clearFailedStart(ctx, operation, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
         if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
         firstFault ??= thrown;
@@ -83,7 +60,7 @@ export async function start(ctx: Context, handle: OperationHandle, claimed: Sand
       await openTrafficGate(ctx, sandbox.id);
       throw thrown;
     }
-    await giveUp(ctx, operation, sandbox, TorporError.from(thrown));
+    await endFailedStart(ctx, operation, sandbox, TorporError.from(thrown));
   }
   if (started) await passFaultPoint(ctx, operation, 'start-committed');
   await openTrafficGate(ctx, sandbox.id);
@@ -95,14 +72,14 @@ function skippedBy(fault: TorporError, { checkpoint, use }: Source): Skipped {
 }
 
 /**
- * For a start whose server died and whose checkpoint may be used up: if the instance runs, it is the
- * sandbox. When it cannot be asked the operation stays open, because a wrong guess would lose it.
+ * For a start whose server died and whose checkpoint may be used up: an instance that runs is the sandbox. When the
+ * runtime cannot be asked the operation stays open, because a wrong guess would lose the sandbox.
  */
 export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') throw new Error(`The start of ${sandbox.id} cannot be judged: ${found.why}`);
   if (found.is === 'gone') {
-    // A generation is started once; the next try is a new one.
+    // A generation is started only once, so the next try gets a new one.
     const again = await commit(ctx, handle.operation, (tx, locked) => {
       const data = { kind: handle.operation.kind, phase: 'starting again', detail: found.why };
       const head = { operationId: handle.operation.id, generation: locked.generation + 1 };
@@ -121,7 +98,7 @@ export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sand
   await openTrafficGate(ctx, sandbox.id);
 }
 
-/** Waits until whatever ran before is dead and its mounts are gone. */
+/** Waits until every earlier instance is dead and its mounts are gone. */
 async function clear(
   ctx: Context,
   handle: OperationHandle,
@@ -139,16 +116,16 @@ async function clear(
   );
 }
 
-/** After a failed start, also when the operation's own time is over. What it leaves, the reconciler finds. */
-async function clearAnyway(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
+/** After a failed start, even past the operation's deadline. The reconciler finds what this leaves behind. */
+async function clearFailedStart(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
   const handle = { operation, signal: new AbortController().signal };
   await clear(ctx, handle, sandbox, sandbox.generation).catch((error: unknown) =>
     ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error }),
   );
 }
 
-/** Makes a source the base of the coming run, so that nobody collects it, under a generation of its own. */
-async function aim(
+/** Makes a source the base of the coming run, so that it is not collected, under a generation of its own. */
+async function chooseSource(
   ctx: Context,
   operation: Operation,
   sandbox: Sandbox,
@@ -176,7 +153,7 @@ async function startFrom(
 ): Promise<void> {
   const { checkpoint, use } = source;
   await requireUsable(ctx, checkpoint, use, handle.signal);
-  // Where nothing but the memory is allowed, it is tried whatever was concluded.
+  // Where only the memory is allowed, it is tried in spite of earlier timeouts.
   const concluded = source.hasFilesNext ? await concludeFromTimeouts(ctx, checkpoint) : undefined;
   if (concluded !== undefined) throw concluded;
   await passFaultPoint(ctx, handle.operation, 'start-inspected');
@@ -196,7 +173,7 @@ async function startFrom(
       throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
     }
     if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
-    await judge(ctx, handle, sandbox, source, thrown);
+    await settleFailedStart(ctx, handle, sandbox, source, thrown);
   }
 }
 
@@ -204,18 +181,18 @@ const RESTORE_HINT = {
   hint: 'The sandbox stays paused. Try again, or resume with mode "files" to start from its files.',
 };
 
-/** What a provider keeps may have been started all the same; that is judged by looking. */
+/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `settleFailedStart` observes. */
 function isRestoreTimeout(thrown: unknown, { checkpoint, use }: Source): thrown is TorporError {
   const isTimeout = thrown instanceof TorporError && thrown.code === 'timeout';
   return isTimeout && use === 'memory' && checkpoint.parts.memory && !checkpoint.external;
 }
 
 /**
- * A start that failed and may have used its checkpoint up: its only copy may be what was just started. So it is
- * looked at. What runs is the sandbox; what is proved untouched has failed and may be tried again; anything else is
- * looked at later, and destroyed on no doubt.
+ * A failed start may have used up its checkpoint, and its only copy may be the instance that it started. So the
+ * instance is observed. A running instance is the sandbox. A checkpoint proved untouched may be tried again. In any
+ * other case the operation stays open and nothing is destroyed.
  */
-async function judge(
+async function settleFailedStart(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
@@ -233,7 +210,7 @@ async function judge(
   });
 }
 
-/** What can be said of a start that nobody saw the end of. */
+/** What is assumed about a start whose end was not observed. */
 function adopted({ use }: Source): Started {
   return use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
 }
@@ -257,13 +234,13 @@ async function launch(
 
   const started = await call('Starting', (own) => runtime.start(instance, from, source.use, spec, own));
   await passFaultPoint(ctx, operation, 'start-started');
-  // A runtime that says "started" and did nothing is found out here, not by the user (R70).
+  // A runtime that answers "started" and did nothing is found out here and not by the user (R70).
   const observed = await call('Observing', (own) => runtime.observe(instance, own));
   if (observed.is !== 'running') {
     const why = 'why' in observed ? `: ${observed.why}` : '';
     throw new TorporError('unreachable', `The sandbox was started but is seen ${observed.is}${why}.`, {
       sandboxId: sandbox.id,
-      // For those who have to tell a start that did nothing from a runtime that could not be asked.
+      // Tells a start that did nothing from a runtime that could not be asked.
       details: { seen: observed.is },
     });
   }
@@ -274,152 +251,9 @@ async function launch(
   if (source.use === 'memory' && started.kind === 'memory') await noteRestored(ctx, source);
 }
 
-/** The sandbox runs: that a suspicion could not be cleared is no reason to undo it. */
+/** The sandbox runs; a failure to clear the suspicion does not undo that. */
 async function noteRestored(ctx: Context, { checkpoint }: Source): Promise<void> {
   await recordRestored(ctx, checkpoint).catch((error: unknown) =>
     ctx.report('a checkpoint stays suspected', { checkpointId: checkpoint.id, error }),
   );
-}
-
-/** A start that succeeded. */
-interface SuccessfulStart {
-  readonly source: Source;
-  readonly started: Started;
-  /** Better sources that were tried before. */
-  readonly skipped: readonly Skipped[];
-  readonly durationMs: number;
-}
-
-/** One transaction: the sandbox runs, its new lifetime is set, the event says what it came from. */
-async function commitStarted(
-  ctx: Context,
-  operation: Operation,
-  { source, started, skipped, durationMs }: SuccessfulStart,
-): Promise<void> {
-  const { checkpoint } = source;
-  const lost = unite(source.lost, started.lost);
-  const kind: SourceKind = source.kind === 'template' ? 'template' : started.kind;
-  const memory = started.kind === 'memory';
-  let hasJobs = false;
-  await commitForSure(
-    ctx,
-    operation,
-    async (tx, sandbox) => {
-      const now = ctx.clock.now();
-      const endsAt = newEnd(operation, sandbox, now);
-      const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
-      const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...told };
-      await touch(tx, sandbox.id, now);
-      await endOperation(tx, operation, now, {
-        outcome: 'succeeded',
-        result: { ...result, checkpointId: checkpoint.id },
-      });
-      const also = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
-      hasJobs = also.some(({ type }) => type !== 'job.lost');
-      const after = await take(
-        ctx,
-        tx,
-        sandbox,
-        'started',
-        sandbox.state === 'creating' ? 'sandbox.started' : 'sandbox.resumed',
-        { ...result, endsAt, durationMs },
-        {
-          operationId: operation.id,
-          also,
-          baseId: checkpoint.replayable ? checkpoint.id : null,
-          ...(checkpoint.sandboxId === sandbox.id
-            ? { checkpointId: checkpoint.replayable ? checkpoint.id : null }
-            : {}),
-          change: { endsAt, lost, reason: null, evidence: 'running', observedAt: now, startedAt: now },
-        },
-      );
-      // The provider used it up; from here on it is not there for anybody.
-      if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
-    },
-    async (tx) => (await findOperation(tx, operation.id))?.outcome === 'succeeded',
-  );
-  if (hasJobs) ctx.jobWatch.begin(operation.sandboxId);
-}
-
-/**
- * The new lifetime. A resume starts the one that was asked for, or the configured one; whoever was only
- * sealed for a moment keeps the end it had.
- */
-function newEnd(operation: Operation, sandbox: Sandbox, now: number): number | null {
-  const asked = operation.kind === 'resume' ? operation.request['timeoutSeconds'] : undefined;
-  if (typeof asked === 'number') return now + asked * 1_000;
-  if (sandbox.endsAt !== null) return sandbox.endsAt;
-  return sandbox.timeoutMs === null ? null : now + sandbox.timeoutMs;
-}
-
-async function consume(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  id: Source['checkpoint']['id'],
-): Promise<void> {
-  await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
-  await markDeleted(tx, id, ctx.clock.now());
-  await tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
-  await note(
-    ctx,
-    tx,
-    sandbox,
-    'checkpoint.deleted',
-    { checkpointId: id, why: 'consumed' },
-    { operationId: null },
-  );
-}
-
-function unite(a: readonly Loss[], b: readonly Loss[]): Loss[] {
-  return [...new Set([...a, ...b])];
-}
-
-/** Back to where it was: a sandbox that never ran has failed, any other is paused, or lost when nothing is left. */
-async function giveUp(
-  ctx: Context,
-  operation: Operation,
-  sandbox: Sandbox,
-  error: TorporError,
-): Promise<void> {
-  const proof =
-    sandbox.state === 'resuming' && isSourceFault(error) ? await proofOfLoss(ctx, sandbox) : undefined;
-  await commit(ctx, operation, async (tx, locked) => {
-    const now = ctx.clock.now();
-    const { code, message } = error;
-    const ids = { operationId: operation.id, baseId: locked.checkpointId };
-    const loss = proof === undefined ? undefined : lossBy(proof);
-    const failed =
-      loss === undefined
-        ? error
-        : new TorporError('lost', `The sandbox is lost: ${loss.reason}`, {
-            sandboxId: locked.id,
-            ...lostDetails(loss),
-            cause: error,
-          });
-    // What a snapshot or a fork was asked for is there, sealed and committed; only its source sleeps now.
-    const done = operation.kind === 'snapshot' || operation.kind === 'fork';
-    await endOperation(
-      tx,
-      operation,
-      now,
-      done
-        ? { outcome: 'succeeded', result: { checkpointId: locked.checkpointId } }
-        : { outcome: 'failed', error: failed },
-    );
-    if (loss !== undefined) {
-      const known = { evidence: 'ledger', observedAt: now } as const;
-      const change = { ...loss, lost: ['processes', 'files'] as const, ...known };
-      const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id);
-      const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
-      const data = { reason: loss.reason, previousState: locked.state, ...loss.lostCheckpoint };
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, head);
-      return;
-    }
-    const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
-    const reason = locked.state === 'creating' ? message : locked.reason;
-    const change = { reason, endsAt: null, evidence: 'ledger', observedAt: now } as const;
-    const told = { code, message, ...checkpointIn(error) };
-    await take(ctx, tx, locked, 'start_failed', event, { error: told }, { ...ids, change });
-  });
 }

@@ -1,12 +1,12 @@
-/** Letting a frozen sandbox go on, over the right ground. */
+/** Thaws a frozen sandbox. */
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
 
 /**
- * Says whether it worked; when not, the reconciler finds the frozen instance and tries again.
- * A checkpoint sealed by this very run is ground that must not change any more.
+ * Returns whether the thaw succeeded; otherwise the reconciler finds the frozen instance and tries again. The runtime
+ * gets the checkpoint that this run has sealed, because its layers must not change any more.
  */
 export async function thaw(ctx: Context, sandbox: Sandbox): Promise<boolean> {
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };

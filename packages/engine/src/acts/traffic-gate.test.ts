@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { makeWorld } from '../../testing/world.ts';
 import { openGate, type TrafficGate } from '../ports/traffic-gate.ts';
 
-describe('the door', () => {
-  it('of a sandbox that was killed: what is under way is ended, then those who were held are told', async () => {
+describe('the traffic gate', () => {
+  it('of a killed sandbox resets active connections before it opens for the waiting requests', async () => {
     const asked: string[] = [];
     const gate: TrafficGate = {
       ...openGate,
@@ -11,7 +11,7 @@ describe('the door', () => {
       open: async () => void asked.push('open'),
     };
     const world = await makeWorld('sqlite', { parts: () => ({ gate }) });
-    const { id } = await world.engine.create({ org: 'org' }, {});
+    const { id } = (await world.engine.create({ org: 'org' }, {})).sandbox;
     asked.length = 0;
     await world.engine.kill({ org: 'org' }, id);
     expect(asked).toEqual(['cut', 'open']);

@@ -16,9 +16,9 @@ export interface Checkpoint {
   readonly id: CheckpointId;
   readonly org: string;
   readonly sandboxId: SandboxId | null;
-  /** The start whose files it sealed; null for a template's. */
+  /** The start of the sandbox that was sealed; null for a template's checkpoint. */
   readonly generation: number | null;
-  /** The sandbox's seq when it was begun; orders the checkpoints of a sandbox. */
+  /** The sandbox's `seq` when the seal began; orders the checkpoints of a sandbox. */
   readonly seq: number;
   readonly parentId: CheckpointId | null;
   readonly runtime: string;
@@ -43,35 +43,66 @@ export interface Checkpoint {
 
 export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, seq, parent_id, runtime, operation_id, state, has_files,
   has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
-  faults,   verified_at, created_at, sealed_at, expires_at`;
+  faults, verified_at, created_at, sealed_at, expires_at`;
 
-export function toCheckpoint(row: Row): Checkpoint {
+/** A row of the table; its constraints keep these types. */
+interface CheckpointRow extends Row {
+  readonly id: CheckpointId;
+  readonly org: string;
+  readonly sandbox_id: SandboxId | null;
+  readonly generation: number | null;
+  readonly seq: number;
+  readonly parent_id: CheckpointId | null;
+  readonly runtime: string;
+  readonly operation_id: OperationId | null;
+  readonly state: CheckpointState;
+  readonly has_files: number;
+  readonly has_memory: number;
+  readonly needs: string;
+  readonly external: number;
+  readonly replayable: number;
+  readonly recovered: number;
+  readonly location: string | null;
+  readonly bytes: number | null;
+  readonly health: CheckpointHealth;
+  readonly health_code: string | null;
+  readonly health_detail: string | null;
+  readonly faults: string;
+  readonly verified_at: number | null;
+  readonly created_at: number;
+  readonly sealed_at: number | null;
+  readonly expires_at: number | null;
+}
+
+/** `found` has the columns of `CHECKPOINT_COLUMNS`. */
+export function toCheckpoint(found: Row): Checkpoint {
+  const row = found as CheckpointRow;
   return {
-    id: row['id'],
-    org: row['org'],
-    sandboxId: row['sandbox_id'],
-    generation: row['generation'],
-    seq: row['seq'],
-    parentId: row['parent_id'],
-    runtime: row['runtime'],
-    operationId: row['operation_id'],
-    state: row['state'],
-    parts: { files: row['has_files'] === 1, memory: row['has_memory'] === 1 },
-    needs: JSON.parse(String(row['needs'])),
-    external: row['external'] === 1,
-    replayable: row['replayable'] === 1,
-    recovered: row['recovered'] === 1,
-    location: row['location'],
-    bytes: row['bytes'],
-    health: row['health'],
-    healthCode: row['health_code'],
-    healthDetail: row['health_detail'],
-    faults: JSON.parse(String(row['faults'])),
-    verifiedAt: row['verified_at'],
-    createdAt: row['created_at'],
-    sealedAt: row['sealed_at'],
-    expiresAt: row['expires_at'],
-  } as Checkpoint;
+    id: row.id,
+    org: row.org,
+    sandboxId: row.sandbox_id,
+    generation: row.generation,
+    seq: row.seq,
+    parentId: row.parent_id,
+    runtime: row.runtime,
+    operationId: row.operation_id,
+    state: row.state,
+    parts: { files: row.has_files === 1, memory: row.has_memory === 1 },
+    needs: JSON.parse(row.needs),
+    external: row.external === 1,
+    replayable: row.replayable === 1,
+    recovered: row.recovered === 1,
+    location: row.location,
+    bytes: row.bytes,
+    health: row.health,
+    healthCode: row.health_code,
+    healthDetail: row.health_detail,
+    faults: JSON.parse(row.faults),
+    verifiedAt: row.verified_at,
+    createdAt: row.created_at,
+    sealedAt: row.sealed_at,
+    expiresAt: row.expires_at,
+  };
 }
 
 function noSuchCheckpoint(id: string): TorporError {
@@ -83,19 +114,19 @@ export async function findCheckpoint(db: Queryable, id: CheckpointId): Promise<C
   return row === undefined ? undefined : toCheckpoint(row);
 }
 
-/** The organisation of what everybody has: the built-in templates. No key is of it. */
-export const EVERYBODY = '';
+/** The organisation of the built-in templates, which every organisation may use. It has no keys. */
+export const SHARED_ORG = '';
 
-/** What belongs to another organisation is not there (R104). */
+/** To a caller, a checkpoint of another organisation does not exist (R104). */
 export async function getCheckpoint(db: Queryable, id: CheckpointId, org: string): Promise<Checkpoint> {
   const checkpoint = await findCheckpoint(db, id);
-  if (checkpoint === undefined || (checkpoint.org !== org && checkpoint.org !== EVERYBODY)) {
+  if (checkpoint === undefined || (checkpoint.org !== org && checkpoint.org !== SHARED_ORG)) {
     throw noSuchCheckpoint(id);
   }
   return checkpoint;
 }
 
-/** A sealed one to start from; anything else is refused with what it is. */
+/** A sealed checkpoint to start from; a checkpoint in another state is refused with that state. */
 export async function getSealed(db: Queryable, id: CheckpointId, org: string): Promise<Checkpoint> {
   const checkpoint = await getCheckpoint(db, id, org);
   if (checkpoint.state === 'deleted') {
@@ -107,7 +138,7 @@ export async function getSealed(db: Queryable, id: CheckpointId, org: string): P
   return checkpoint;
 }
 
-/** Holds the row until the commit, so that two looks at once do not undo each other. Undefined when it is not sealed. */
+/** Locks the row until the commit, so that two inspections at once do not undo each other. Undefined unless sealed. */
 export async function lockSealed(tx: Transaction, id: CheckpointId): Promise<Checkpoint | undefined> {
   const [row] = await tx.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE id = $1 AND state = 'sealed' {FOR UPDATE}`,
@@ -116,7 +147,7 @@ export async function lockSealed(tx: Transaction, id: CheckpointId): Promise<Che
   return row === undefined ? undefined : toCheckpoint(row);
 }
 
-/** Those of the ids that there are. */
+/** The checkpoints with these ids; ids without a checkpoint are left out. */
 export async function findCheckpoints(
   db: Queryable,
   ids: readonly CheckpointId[],
@@ -129,7 +160,7 @@ export async function findCheckpoints(
   return new Map(rows.map(toCheckpoint).map((checkpoint) => [checkpoint.id, checkpoint]));
 }
 
-/** Every sealed one, or those of an organisation, in pages by id. */
+/** All sealed checkpoints, or those of one organisation, in pages by id. */
 export async function listSealed(
   db: Queryable,
   org: string | undefined,
@@ -144,7 +175,7 @@ export async function listSealed(
   return rows.map(toCheckpoint);
 }
 
-/** Written before a byte of it exists, so that whatever is found in the store has a row that explains it. */
+/** Writes the row before any byte exists, so that everything in the store has a row that explains it. */
 export async function insertWriting(
   tx: Transaction,
   checkpoint: Pick<
@@ -178,7 +209,7 @@ export interface Sealed {
   readonly bytes: number;
 }
 
-/** The bytes are durable already; from this commit on the checkpoint exists. */
+/** The bytes are durable already; with this commit the checkpoint exists. */
 export async function markSealed(
   tx: Transaction,
   id: CheckpointId,
@@ -213,8 +244,8 @@ export async function markSealed(
 }
 
 /**
- * Gives it up, and says whether that is news. Foreign keys refuse this for one that anything refers to. The
- * bytes are removed afterwards.
+ * Marks the checkpoint as deleted, and returns whether it was not deleted before. Foreign keys refuse this while
+ * anything refers to the checkpoint. The bytes are removed afterwards.
  */
 export async function markDeleted(tx: Transaction, id: CheckpointId, now: number): Promise<boolean> {
   await tx.query('DELETE FROM checkpoint_stands_on WHERE checkpoint_id = $1', [id]);
@@ -227,7 +258,7 @@ export async function markDeleted(tx: Transaction, id: CheckpointId, now: number
   return rows.length > 0;
 }
 
-/** What an unfinished operation was writing. */
+/** The checkpoints that an operation has begun and not finished. */
 export async function findWriting(db: Queryable, operationId: OperationId): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE operation_id = $1 AND state = 'writing'`,
@@ -236,7 +267,7 @@ export async function findWriting(db: Queryable, operationId: OperationId): Prom
   return rows.map(toCheckpoint);
 }
 
-/** What an operation has sealed, if it came that far. */
+/** The checkpoint that an operation has sealed, if there is one. */
 export async function findSealedBy(db: Queryable, operationId: OperationId): Promise<Checkpoint | undefined> {
   const [row] = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE operation_id = $1 AND state = 'sealed'`,
@@ -280,7 +311,7 @@ export async function namesOf(db: Queryable, id: CheckpointId): Promise<string[]
   return rows.map((row) => row.name);
 }
 
-/** Newest first; the unfinished and the deleted are left out. */
+/** Sealed checkpoints only, newest first. */
 export async function listCheckpoints(
   db: Queryable,
   sandboxId: SandboxId,

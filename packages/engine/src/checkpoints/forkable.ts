@@ -1,4 +1,4 @@
-/** Whether others than its own sandbox may start from a checkpoint. */
+/** Whether sandboxes other than its own may start from a checkpoint. */
 import { TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
@@ -8,16 +8,16 @@ import { type Checkpoint, findCheckpoint } from './checkpoint.ts';
 export function requireForkable(ctx: Context, checkpoint: Checkpoint): void {
   const { sandboxId, replayable } = checkpoint;
   if (sandboxId === null || (replayable && runtimeOf(ctx, checkpoint).capabilities().fork)) return;
-  throw ofItsOwnOnly(checkpoint);
+  throw onlyForItsOwnSandbox(checkpoint);
 }
 
-/** The checkpoint of a paused sandbox that its next start uses up is nothing that anybody else can have. */
+/** Refuses a checkpoint that the next start of its own sandbox uses up. */
 export async function requireReplayable(db: Queryable, { checkpointId }: Sandbox): Promise<void> {
   const attached = checkpointId === null ? undefined : await findCheckpoint(db, checkpointId);
-  if (attached !== undefined && !attached.replayable) throw ofItsOwnOnly(attached);
+  if (attached !== undefined && !attached.replayable) throw onlyForItsOwnSandbox(attached);
 }
 
-function ofItsOwnOnly({ id, replayable }: Checkpoint): TorporError {
+function onlyForItsOwnSandbox({ id, replayable }: Checkpoint): TorporError {
   return new TorporError(
     'capability_unsupported',
     `Checkpoint ${id} can only be resumed by its own sandbox.`,

@@ -20,7 +20,7 @@ beforeEach(async () => {
 afterEach(() => world.dispose());
 
 async function paused(request = {}): Promise<{ id: SandboxId; checkpointId: CheckpointId }> {
-  const { id } = await engine.create(caller, request);
+  const { id } = (await engine.create(caller, request)).sandbox;
   world.runtime.work(id, '/one', 'first');
   const { checkpoint } = await engine.pause(caller, id);
   return { id, checkpointId: checkpoint.id };
@@ -31,13 +31,13 @@ async function healthEvents(id: SandboxId) {
   return events.filter(({ type }) => type === 'checkpoint.health').map(({ data }) => data);
 }
 
-describe('a look at the checkpoints', () => {
-  it('finds that the checkpoint of a paused sandbox was moved away, and that it is back (R85, R108)', async () => {
+describe('an inspection of the checkpoints', () => {
+  it('finds that the checkpoint of a paused sandbox was moved away, and that it was moved back (R85, R108)', async () => {
     const { id, checkpointId } = await paused();
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok', reason: null } });
 
     world.store.takeAway(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     const away = await engine.get('org', id);
     expect(away).toMatchObject({ state: 'paused', checkpointHealth: { health: 'missing' } });
     expect(away.checkpointHealth?.reason).toContain(checkpointId);
@@ -47,9 +47,9 @@ describe('a look at the checkpoints', () => {
       healthCode: 'checkpoint_missing',
     });
 
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     world.store.bringBack(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok', reason: null } });
     expect(await healthEvents(id)).toMatchObject([
       { checkpointId, health: 'damaged', code: 'checkpoint_missing', location: expect.any(String) },
@@ -57,43 +57,43 @@ describe('a look at the checkpoints', () => {
     ]);
   });
 
-  it('says unknown of what cannot be read, never damaged (R91, R92)', async () => {
+  it('reports an unreadable checkpoint as unknown, never as damaged (R91, R92)', async () => {
     const { id, checkpointId } = await paused();
     const { inspect } = world.store;
     world.store.inspect = async () => {
       throw new TorporError('checkpoint_unreadable', 'The store does not answer.', { checkpointId });
     };
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({
       state: 'paused',
       checkpointHealth: { health: 'unknown', reason: 'The store does not answer.' },
     });
     world.store.inspect = inspect;
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok' } });
   });
 
-  it('says unknown when the store does not answer in time, and goes on (R91)', async () => {
+  it('reports unknown when the store does not answer in time, and continues with the next (R91)', async () => {
     const { id } = await paused();
     world.store.inspect = () => new Promise(() => {});
-    const look = engine.lookAtCheckpoints();
+    const look = engine.inspectCheckpoints();
     await settle(world.clock, look);
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'unknown' } });
   });
 
-  it('says which part is damaged, and keeps what reading the contents has found (R91, R108)', async () => {
+  it('reports the damaged part, and keeps the faults that a verification has found (R91, R108)', async () => {
     const { id, checkpointId } = await paused();
     world.store.damage(checkpointId, 'altered', MEMORY);
     expect(await engine.verify('org', checkpointId)).toMatchObject({
       health: 'damaged',
       faults: [{ part: 'memory', code: 'checkpoint_corrupt' }],
     });
-    // Sizes are right, so a quick look has nothing to say against or for the contents.
-    await engine.lookAtCheckpoints();
+    // The sizes are right, so an inspection neither finds nor clears faults of the contents.
+    await engine.inspectCheckpoints();
     world.store.takeAway(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     world.store.bringBack(checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({
       checkpointHealth: { health: 'damaged', parts: ['memory'] },
     });
@@ -101,7 +101,7 @@ describe('a look at the checkpoints', () => {
     expect(await engine.verify('org', checkpointId)).toMatchObject({ health: 'ok', faults: [] });
   });
 
-  it('rests nine times as long as it works when nobody waits for it', async () => {
+  it('rests nine times as long as it works when it runs in the background', async () => {
     await paused();
     const { inspect } = world.store;
     let looks = 0;
@@ -111,15 +111,15 @@ describe('a look at the checkpoints', () => {
       return inspect.apply(world.store, args);
     };
     const began = world.clock.monotonic();
-    await settle(world.clock, engine.lookAtCheckpoints({ external: true }));
+    await settle(world.clock, engine.inspectCheckpoints({ external: true }));
     const inFront = world.clock.monotonic() - began;
-    await settle(world.clock, engine.lookAtCheckpoints({ external: true, background: true }));
+    await settle(world.clock, engine.inspectCheckpoints({ external: true, background: true }));
     const behind = world.clock.monotonic() - began - inFront;
     expect(looks).toBeGreaterThan(0);
     expect(behind).toBeGreaterThanOrEqual(10 * inFront);
   });
 
-  it('writes nothing about what is well', async () => {
+  it('writes nothing about healthy checkpoints', async () => {
     await paused();
     const before = await engine.newest({ org: 'org', afterPosition: 0 });
     const writes: string[] = [];
@@ -128,7 +128,7 @@ describe('a look at the checkpoints', () => {
       writes.push('transaction');
       return transaction.call(world.db, work) as never;
     };
-    const round = await engine.lookAtCheckpoints();
+    const round = await engine.inspectCheckpoints();
     world.db.transaction = transaction;
     expect(round).toMatchObject({ damaged: 0, unknown: 0 });
     expect(round.inspected).toBeGreaterThan(0);
@@ -136,20 +136,20 @@ describe('a look at the checkpoints', () => {
     expect(await engine.newest({ org: 'org', afterPosition: 0 })).toBe(before);
   });
 
-  it('counts what is unhealthy, for metrics (R108)', async () => {
+  it('counts unhealthy checkpoints for the metrics (R108)', async () => {
     const { checkpointId } = await paused();
     const other = await paused();
     await paused();
     world.store.takeAway(checkpointId);
     world.store.damage(other.checkpointId, 'corrupt', MEMORY);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.checkpointHealthCounts()).toEqual({ damaged: 1, missing: 1, unknown: 0 });
   });
 });
 
 describe('a start from a checkpoint of which one part is at fault', () => {
   for (const how of ['missing', 'corrupt'] as const) {
-    it(`uses the files when the memory is ${how}, and says what was lost (R91, R93)`, async () => {
+    it(`uses the files when the memory is ${how}, and reports the loss (R91, R93)`, async () => {
       const { id, checkpointId } = await paused();
       world.store.damage(checkpointId, how, MEMORY);
       expect(await engine.resume(caller, id)).toMatchObject({
@@ -160,7 +160,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
       expect(world.runtime.look(id)?.files).toMatchObject({ '/one': 'first' });
     });
 
-    it(`refuses when the memory is ${how} and the policy wants nothing less; the sandbox stays (R92)`, async () => {
+    it(`refuses when the memory is ${how} and the policy allows nothing else; the sandbox stays paused (R92)`, async () => {
       const { id, checkpointId } = await paused({ fallback: [] });
       world.store.damage(checkpointId, how, MEMORY);
       const code = how === 'missing' ? 'checkpoint_missing' : 'checkpoint_corrupt';
@@ -178,7 +178,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     });
   }
 
-  it('does not use memory that a verification found damaged, and says so (R91, R93)', async () => {
+  it('does not use memory that a verification found damaged, and reports it (R91, R93)', async () => {
     const { id, checkpointId } = await paused();
     await engine.verify('org', checkpointId);
     world.store.damage(checkpointId, 'altered', MEMORY);
@@ -191,7 +191,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     expect(events.some((event) => event.data['phase'] === 'falling back')).toBe(true);
   });
 
-  it('refuses files that a verification found damaged, and is not lost for it (R91, R99)', async () => {
+  it('refuses files that a verification found damaged, and the sandbox is not lost (R91, R99)', async () => {
     const { id, checkpointId } = await paused();
     world.store.damage(checkpointId, 'altered', FILES);
     await engine.verify('org', checkpointId);
@@ -205,7 +205,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     expect(anew).toMatchObject({ source: { kind: 'template' } });
   });
 
-  it('goes back to the one before for files known damaged, where the policy allows it (R93)', async () => {
+  it('uses the previous checkpoint when the files are known to be damaged and the policy allows it (R93)', async () => {
     const { id, checkpointId: first } = await paused();
     await engine.resume(caller, id);
     world.runtime.work(id, '/two', 'second');
@@ -218,7 +218,7 @@ describe('a start from a checkpoint of which one part is at fault', () => {
     });
   });
 
-  it('uses memory again once it is whole again, and the record says so (R91)', async () => {
+  it('uses memory again once it is intact again, and the record says so (R91)', async () => {
     const { id, checkpointId } = await paused();
     world.store.damage(checkpointId, 'altered', MEMORY);
     await engine.verify('org', checkpointId);
@@ -230,13 +230,13 @@ describe('a start from a checkpoint of which one part is at fault', () => {
   it('creates from files when the memory of a checkpoint is missing (R93)', async () => {
     const { checkpointId } = await paused();
     world.store.damage(checkpointId, 'missing', MEMORY);
-    const fork = await engine.create(caller, { from: checkpointId });
+    const fork = (await engine.create(caller, { from: checkpointId })).sandbox;
     expect(world.runtime.look(fork.id)?.files).toMatchObject({ '/one': 'first' });
   });
 });
 
 describe('a sandbox whose only checkpoint is missing', () => {
-  it('is lost with the checkpoint, its place and the code, in every later answer (R91, R92)', async () => {
+  it('is lost, and every later answer names the checkpoint, its location and the code (R91, R92)', async () => {
     const { id, checkpointId } = await paused();
     const { location } = await engine.checkpoint('org', checkpointId);
     world.store.takeAway(checkpointId);
@@ -267,26 +267,26 @@ describe('a sandbox whose only checkpoint is missing', () => {
 });
 
 describe('a checkpoint that a provider keeps', () => {
-  it('is missing when the provider has it no more, and asked for only when providers are (R108)', async () => {
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+  it('is missing when the provider has lost it, and is inspected only when providers are asked (R108)', async () => {
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await provider.lose(checkpoint.id);
-    await engine.lookAtCheckpoints({ external: false });
+    await engine.inspectCheckpoints({ external: false });
     expect(await engine.get('org', id)).toMatchObject({ checkpointHealth: { health: 'ok' } });
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await engine.get('org', id)).toMatchObject({
       state: 'paused',
       checkpointHealth: { health: 'missing' },
     });
   });
 
-  it('is not called missing while a start uses it up', async () => {
-    const { id } = await engine.create(caller, { runtime: 'provider' });
+  it('is not reported missing while a start uses it up', async () => {
+    const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
     await engine.pause(caller, id);
     const slow = await world.another({
       faults: {
         pass: async (point) => {
-          if (point === 'resume.start-started') await engine.lookAtCheckpoints();
+          if (point === 'resume.start-started') await engine.inspectCheckpoints();
         },
       },
     });

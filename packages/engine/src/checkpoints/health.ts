@@ -1,8 +1,8 @@
 /**
- * What is known about the health of a checkpoint, and how a new look changes it.
+ * What is known about the health of a checkpoint, and how a new check changes it.
  *
- * Faults are kept for each part, and by how they were found: a quick look can clear what a quick look found, but
- * contents that were read and found damaged stay so until they are read again.
+ * Faults are recorded per part and by how they were found. An inspection clears faults that an inspection found;
+ * contents that were read and found damaged stay damaged until they are read again.
  */
 import {
   type CheckpointFault,
@@ -16,27 +16,27 @@ import { type Context, note } from '../context.ts';
 import { lockOwner, type Sandbox } from '../sandbox.ts';
 import { type Checkpoint, lockSealed } from './checkpoint.ts';
 
-/** What was seen of one part: nothing wrong, a proved fault, or that the part could not be read. */
-export interface PartLook {
+/** The result of one check of one part: no fault, a proved fault, or an error that prevented the check. */
+export interface PartCheck {
   readonly part: CheckpointPart;
   readonly found: CheckpointFault['found'];
   readonly error: TorporError | null;
 }
 
-/** Codes that say the checkpoint itself is at fault, for good. */
+/** Codes that prove a permanent fault of the checkpoint itself. */
 const DAMAGE: ReadonlySet<ErrorCode> = new Set(['checkpoint_missing', 'checkpoint_corrupt']);
 
 export function provesDamage(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && DAMAGE.has(thrown.code);
 }
 
-/** What is written in a checkpoint's row about its health. */
-type Judgement = Pick<Checkpoint, 'health' | 'healthCode' | 'healthDetail' | 'faults'>;
+/** The health columns of a checkpoint's row. */
+type Assessment = Pick<Checkpoint, 'health' | 'healthCode' | 'healthDetail' | 'faults'>;
 
-function judge(before: Judgement, looks: readonly PartLook[], now: number): Judgement {
+function assess(before: Assessment, checks: readonly PartCheck[], now: number): Assessment {
   let faults = before.faults;
-  for (const look of looks) faults = withLook(faults, look, now);
-  const unread = looks.find(({ error }) => error !== null && !provesDamage(error))?.error;
+  for (const check of checks) faults = withCheck(faults, check, now);
+  const unread = checks.find(({ error }) => error !== null && !provesDamage(error))?.error;
   if (unread) {
     return { health: 'unknown', healthCode: unread.code, healthDetail: unread.message, faults };
   }
@@ -45,13 +45,13 @@ function judge(before: Judgement, looks: readonly PartLook[], now: number): Judg
   return { health: 'damaged', healthCode: worst.code, healthDetail: worst.detail, faults };
 }
 
-function withLook(
+function withCheck(
   faults: readonly CheckpointFault[],
-  { part, found, error }: PartLook,
+  { part, found, error }: PartCheck,
   now: number,
 ): readonly CheckpointFault[] {
   if (error !== null && !provesDamage(error)) return faults;
-  // Whoever has read the contents has looked at presence and sizes before.
+  // A verification of the contents includes an inspection of presence and sizes.
   const replaced = (fault: CheckpointFault) =>
     fault.part === part && fault.found !== 'start' && (found === 'contents' || fault.found === 'inspection');
   const rest = faults.filter((fault) => !replaced(fault));
@@ -61,60 +61,60 @@ function withLook(
   return [...rest, { part, found, code, detail, foundAt: earlier?.foundAt ?? now }];
 }
 
-/** Memory that did not come back in time is suspected, and damaged only once that is concluded. */
+/** Memory whose restore timed out is only suspected; it is damaged once `concludeFromTimeouts` says so. */
 function isProved({ found, code }: CheckpointFault): boolean {
   return found !== 'start' || code !== 'timeout';
 }
 
-/** Files matter more than memory, and what is missing more than what differs. */
+/** Faults of files outweigh faults of memory, and missing contents outweigh contents that differ. */
 function severity({ part, code }: CheckpointFault): number {
   return (part === 'files' ? 2 : 0) + (code === 'checkpoint_missing' ? 1 : 0);
 }
 
-/** Times of a verification; a look at presence and sizes writes none, so that what is well costs no write. */
+/** Times of a verification. An inspection writes no times, so that a healthy checkpoint costs no write. */
 export interface ReadTimes {
   readonly scrubbedAt: number;
-  /** Null when the contents could not be read: then the verification before still stands. */
+  /** Null when the contents could not be read: the previous verification stays valid. */
   readonly verifiedAt: number | null;
 }
 
-/** Writes down what was seen, with an event when it is news. */
-export async function recordLooks(
+/** Records the results of checks, with an event when the health changes. */
+export async function recordChecks(
   ctx: Context,
   checkpoint: Checkpoint,
-  looks: readonly PartLook[],
+  checks: readonly PartCheck[],
   times?: ReadTimes,
 ): Promise<CheckpointHealth> {
   const now = ctx.clock.now();
-  const expected = judge(checkpoint, looks, now);
+  const expected = assess(checkpoint, checks, now);
   if (times === undefined && isSame(checkpoint, expected)) return expected.health;
-  return rejudge(ctx, checkpoint, (before) => judge(before, looks, now), times);
+  return writeAssessment(ctx, checkpoint, (before) => assess(before, checks, now), times);
 }
 
-/** Replaces what is known against the memory by starts from it; null when a start from it succeeded. */
+/** Replaces the fault that starts found in the memory; null clears it after a successful start. */
 export async function recordStartFaultOfMemory(
   ctx: Context,
   checkpoint: Checkpoint,
   fault: CheckpointFault | null,
 ): Promise<void> {
-  await rejudge(ctx, checkpoint, (before) => {
+  await writeAssessment(ctx, checkpoint, (before) => {
     const rest = before.faults.filter(({ found }) => found !== 'start');
-    return judge({ ...before, faults: fault === null ? rest : [...rest, fault] }, [], ctx.clock.now());
+    return assess({ ...before, faults: fault === null ? rest : [...rest, fault] }, [], ctx.clock.now());
   });
 }
 
-async function rejudge(
+async function writeAssessment(
   ctx: Context,
   checkpoint: Checkpoint,
-  judgementOf: (before: Checkpoint) => Judgement,
+  assessmentOf: (before: Checkpoint) => Assessment,
   times?: ReadTimes,
 ): Promise<CheckpointHealth> {
   return ctx.db.transaction(async (tx) => {
     const owner = await lockOwner(tx, checkpoint.sandboxId);
-    // What was given up meanwhile is neither well nor damaged any more.
+    // A checkpoint that was deleted meanwhile has no health any more.
     const before = await lockSealed(tx, checkpoint.id);
     if (before === undefined) return checkpoint.health;
-    const after = judgementOf(before);
+    const after = assessmentOf(before);
     const { health, healthCode: code, healthDetail: detail } = after;
     await tx.query(
       `UPDATE checkpoints SET health = $2, health_code = $3, health_detail = $4, faults = $5,
@@ -145,11 +145,11 @@ async function rejudge(
   });
 }
 
-function isSame(a: Judgement, b: Judgement): boolean {
-  return newsOf(a) === newsOf(b);
+function isSame(a: Assessment, b: Assessment): boolean {
+  return summaryOf(a) === summaryOf(b);
 }
 
-function newsOf({ health, healthCode, faults }: Judgement): string {
+function summaryOf({ health, healthCode, faults }: Assessment): string {
   const proved = faults.filter(isProved);
   return JSON.stringify([health, healthCode, proved.map(({ part, found, code }) => [part, found, code])]);
 }
@@ -160,7 +160,7 @@ function partsAtFault({ faults }: Pick<Checkpoint, 'faults'>): CheckpointPart[] 
 
 type ViewedHealth = NonNullable<SandboxView['checkpointHealth']>;
 
-/** The health of the checkpoint that a sandbox would be resumed from, as the sandbox's view tells it. */
+/** The health of the checkpoint that a sandbox would be resumed from, as the sandbox's view shows it. */
 export function viewHealth(sandbox: Sandbox, checkpoint: Checkpoint | undefined): ViewedHealth | null {
   const { lostCheckpoint, reason } = sandbox;
   if (lostCheckpoint !== null) {
@@ -177,7 +177,7 @@ export function viewHealth(sandbox: Sandbox, checkpoint: Checkpoint | undefined)
   };
 }
 
-/** `missing` when the files are: a checkpoint without its memory is damaged, and can still be started. */
+/** `missing` when the files are missing. A checkpoint that lacks only its memory is damaged and can still start. */
 export function healthWord({
   health,
   faults,

@@ -6,7 +6,7 @@ import type { Engine } from '../engine.ts';
 
 const caller = { org: 'org' };
 
-describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
+describe.each(databaseKinds)('kept checkpoints on %s', (kind) => {
   let world: World;
   let engine: Engine;
   beforeEach(async () => {
@@ -19,14 +19,14 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
     (await engine.keptCheckpoints('org', { limit: 100, ...page })).map(({ id }) => id);
 
   it('are listed newest first, in pages, by sandbox and by template, for their organisation only', async () => {
-    const { id: first } = await engine.create(caller, {});
-    const { id: second } = await engine.create(caller, {});
+    const { id: first } = (await engine.create(caller, {})).sandbox;
+    const { id: second } = (await engine.create(caller, {})).sandbox;
     const ids: CheckpointId[] = [];
     for (const id of [first, first, second]) {
       world.clock.advance(1);
-      ids.unshift((await engine.snapshot(caller, id)).id);
+      ids.unshift((await engine.snapshot(caller, id)).checkpoint.id);
     }
-    // One that only a pause made is nobody's to list.
+    // A checkpoint that only a pause made is not listed.
     await engine.pause(caller, second);
     await engine.nameTemplate('org', { name: 'mine', from: ids[1] as CheckpointId });
     expect(await kept()).toEqual(ids);
@@ -39,15 +39,15 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
     expect(await engine.keptCheckpoint('other', ids[1] as CheckpointId)).toBeUndefined();
   });
 
-  it('are let go of once, with their names, and nobody who stands on them notices', async () => {
-    const { id } = await engine.create(caller, {});
+  it('are released once, with their names, without an effect on sandboxes that use them', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     world.runtime.work(id, '/seeded', 'yes');
-    const { id: checkpoint } = await engine.snapshot(caller, id, { name: 'here' });
+    const { id: checkpoint } = (await engine.snapshot(caller, id, { name: 'here' })).checkpoint;
     await engine.nameTemplate('org', { name: 'mine', from: checkpoint });
-    const child = await engine.create(caller, { template: 'mine' });
-    expect(await engine.letGoOfCheckpoint('other', checkpoint)).toBe(false);
-    expect(await engine.letGoOfCheckpoint('org', checkpoint)).toBe(true);
-    expect(await engine.letGoOfCheckpoint('org', checkpoint)).toBe(false);
+    const child = (await engine.create(caller, { template: 'mine' })).sandbox;
+    expect(await engine.releaseCheckpoint('other', checkpoint)).toBe(false);
+    expect(await engine.releaseCheckpoint('org', checkpoint)).toBe(true);
+    expect(await engine.releaseCheckpoint('org', checkpoint)).toBe(false);
     expect(await kept()).toEqual([]);
     await expect(engine.template('org', 'mine')).rejects.toMatchObject({ code: 'not_found' });
     await engine.reconcile();
@@ -56,18 +56,18 @@ describe.each(databaseKinds)('checkpoints that are kept, on %s', (kind) => {
     expect(world.runtime.look(child.id)?.files).toMatchObject({ '/seeded': 'yes' });
   });
 
-  it('are gone at once when nobody stands on them', async () => {
-    const { id } = await engine.create(caller, {});
-    const { id: checkpoint } = await engine.snapshot(caller, id);
+  it('are deleted at once when no sandbox uses them', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const { id: checkpoint } = (await engine.snapshot(caller, id)).checkpoint;
     await engine.kill(caller, id);
-    await engine.letGoOfCheckpoint('org', checkpoint);
+    await engine.releaseCheckpoint('org', checkpoint);
     expect(await engine.checkpoint('org', checkpoint)).toMatchObject({ state: 'deleted' });
   });
 
-  it('give their name to a newer one where that is asked for', async () => {
-    const { id } = await engine.create(caller, {});
-    const { id: older } = await engine.snapshot(caller, id);
-    const { id: newer } = await engine.snapshot(caller, id);
+  it('give their name to a newer checkpoint when the caller asks for it', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const { id: older } = (await engine.snapshot(caller, id)).checkpoint;
+    const { id: newer } = (await engine.snapshot(caller, id)).checkpoint;
     await engine.nameTemplate('org', { name: 'mine', from: older });
     await expect(engine.nameTemplate('org', { name: 'mine', from: newer })).rejects.toMatchObject({
       code: 'conflict',

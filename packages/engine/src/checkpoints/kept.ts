@@ -1,25 +1,25 @@
 /**
- * Checkpoints that were asked for as such: they stay, with or without a name, until somebody lets go of them or
- * their time is over.
+ * Checkpoints that a caller asked for as such: each stays, with or without a name, until a caller releases it or it
+ * expires.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import { findCheckpoint } from './checkpoint.ts';
-import { giveUp, removeBytes } from './retention.ts';
+import { deleteIfUnreferenced, removeBytes } from './retention.ts';
 
 export interface Kept {
   readonly id: CheckpointId;
   readonly sandboxId: SandboxId | null;
   readonly createdAt: number;
-  /** The templates that are names for it. */
+  /** The templates that are made from this checkpoint. */
   readonly templates: readonly string[];
 }
 
 export interface KeptPage {
   readonly sandboxId?: SandboxId | undefined;
   readonly template?: string | undefined;
-  /** The last of the page before. */
+  /** The last item of the previous page. */
   readonly after?: { readonly createdAt: number; readonly id: string } | undefined;
   readonly limit: number;
 }
@@ -79,10 +79,10 @@ async function withTemplates(db: Queryable, org: string, row: KeptRow): Promise<
 }
 
 /**
- * Says whether it was kept until now. The bytes go at once when nobody stands on them, else with the last who does:
- * the foreign keys know.
+ * Ends the keeping of a checkpoint and deletes its names and templates; returns whether it was kept. Sandboxes that
+ * use the checkpoint go on; its bytes are removed when the last of them is gone, as the foreign keys allow.
  */
-export async function letGo(ctx: Context, org: string, id: CheckpointId): Promise<boolean> {
+export async function releaseCheckpoint(ctx: Context, org: string, id: CheckpointId): Promise<boolean> {
   const wasKept = await ctx.db.transaction(async (tx) => {
     const rows = await tx.query(
       `UPDATE checkpoints SET kept = 0 WHERE id = $1 AND org = $2 AND state = 'sealed' AND kept = 1 RETURNING id`,
@@ -94,7 +94,7 @@ export async function letGo(ctx: Context, org: string, id: CheckpointId): Promis
     return true;
   });
   const checkpoint = wasKept ? await findCheckpoint(ctx.db, id) : undefined;
-  if (checkpoint !== undefined && (await giveUp(ctx, id, 'request'))) {
+  if (checkpoint !== undefined && (await deleteIfUnreferenced(ctx, id, 'request'))) {
     ctx.background.run(`removing checkpoint ${id}`, () =>
       removeBytes(ctx, { ...checkpoint, state: 'deleted' }),
     );

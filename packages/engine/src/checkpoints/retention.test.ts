@@ -1,3 +1,4 @@
+import type { SandboxId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
@@ -19,30 +20,33 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     for await (const { id } of world.store.list()) ids.push(id);
     return ids;
   };
-  const cycle = async (id: Awaited<ReturnType<Engine['create']>>['id']) => {
+  const cycle = async (id: SandboxId) => {
     const { checkpoint } = await engine.pause(caller, id);
     await engine.resume(caller, id);
     return checkpoint.id;
   };
 
-  it('keeps the present checkpoint, the one before it and every name, and collects the rest', async () => {
-    const { id } = await engine.create(caller, {});
+  it('keeps the present checkpoint, the previous one and all named ones, and collects the rest', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     const [oldest, old, previous] = [await cycle(id), await cycle(id), await cycle(id)];
-    const named = await engine.snapshot(caller, id, { name: 'keep me' });
+    const named = (await engine.snapshot(caller, id, { name: 'keep me' })).checkpoint;
     const present = await cycle(id);
     await engine.reconcile();
     const kept = await stored();
     expect(kept).toEqual(expect.arrayContaining([named.id, present]));
     expect(kept).not.toContain(oldest);
     expect(kept).not.toContain(old);
-    // The one before the present is the named one, so `previous` is not needed for falling back.
+    // The named checkpoint is the last before the present one, so no other is kept for the fallback `previous`.
     expect(kept).not.toContain(previous);
     expect(await engine.checkpoint('org', oldest)).toMatchObject({ state: 'deleted' });
   });
 
-  it('keeps what was asked for as a checkpoint, with or without a name, until it is deleted', async () => {
-    const { id } = await engine.create(caller, {});
-    const asked = [await engine.snapshot(caller, id), await engine.snapshot(caller, id)];
+  it('keeps a checkpoint that a caller asked for, with or without a name, until it is deleted', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const asked = [
+      (await engine.snapshot(caller, id)).checkpoint,
+      (await engine.snapshot(caller, id)).checkpoint,
+    ];
     await cycle(id);
     await cycle(id);
     await engine.kill(caller, id);
@@ -53,10 +57,10 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(await stored()).toHaveLength(1);
   });
 
-  it('never collects what a fork stands on, until the fork has moved on', async () => {
-    const { id } = await engine.create(caller, {});
+  it('never collects the base of a fork until the fork has a checkpoint of its own', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
-    const [fork] = await engine.fork(caller, id);
+    const [fork] = (await engine.fork(caller, id)).forks;
     await engine.kill(caller, id);
     await engine.reconcile();
     expect(await stored()).toContain(checkpoint.id);
@@ -66,21 +70,22 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(await stored()).not.toContain(checkpoint.id);
   });
 
-  it('refuses to delete one that is in use, and says who uses it', async () => {
-    const { id } = await engine.create(caller, {});
+  it('refuses to delete a checkpoint in use, and names its users', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await expect(engine.deleteCheckpoint('org', checkpoint.id)).rejects.toMatchObject({ code: 'conflict' });
     await engine.resume(caller, id);
-    const named = await engine.snapshot(caller, id, { name: 'a' });
+    const named = (await engine.snapshot(caller, id, { name: 'a' })).checkpoint;
     await cycle(id);
     await engine.deleteCheckpoint('org', named.id);
     expect(await engine.checkpoint('org', named.id)).toMatchObject({ state: 'deleted', names: [] });
   });
 
-  it('announces an expiry before it happens, and does not let it take what is in use', async () => {
-    const { id } = await engine.create(caller, {});
+  it('announces an expiry in advance, and does not expire a checkpoint in use', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     const day = 24 * 3_600;
-    const kept = await engine.snapshot(caller, id, { name: 'a week', expiresInSeconds: 7 * day });
+    const kept = (await engine.snapshot(caller, id, { name: 'a week', expiresInSeconds: 7 * day }))
+      .checkpoint;
     await cycle(id);
     await engine.reconcile();
     const types = async () =>
@@ -99,7 +104,7 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
   });
 
   it('reports the bytes of a sandbox and of each checkpoint', async () => {
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await cycle(id);
     await cycle(id);
     const { items, bytes } = await engine.checkpoints('org', id, 10);
@@ -107,8 +112,8 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(bytes).toBe(items.reduce((sum, checkpoint) => sum + (checkpoint.bytes ?? 0), 0));
   });
 
-  it('writes down what verification sees, as news only when it is news', async () => {
-    const { id } = await engine.create(caller, {});
+  it('records the result of a verification, with an event only when the health changes', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     expect(await engine.verify('org', checkpoint.id)).toMatchObject({
       health: 'ok',
@@ -117,11 +122,11 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     world.store.damage(checkpoint.id, 'corrupt');
     expect(await engine.verify('org', checkpoint.id)).toMatchObject({ health: 'damaged', state: 'sealed' });
     await engine.verify('org', checkpoint.id);
-    const { id: other } = await engine.create(caller, {});
-    const gone = await engine.snapshot(caller, other);
+    const { id: other } = (await engine.create(caller, {})).sandbox;
+    const gone = (await engine.snapshot(caller, other)).checkpoint;
     await cycle(other);
     await engine.deleteCheckpoint('org', gone.id);
-    // What was deleted is neither well nor damaged any more.
+    // A deleted checkpoint has no health any more.
     await engine.verify('org', gone.id);
     const said = await engine.events({ sandboxId: other, afterSeq: 0 }, 100);
     expect(said.map((event) => event.type)).not.toContain('checkpoint.health');

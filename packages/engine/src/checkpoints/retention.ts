@@ -1,8 +1,8 @@
 /**
- * Which checkpoints go. Nothing that anything refers to is ever collected: the foreign keys would refuse
- * it, and the queries here look for what they would allow.
+ * Which checkpoints are deleted. A checkpoint that anything refers to is never deleted: the foreign keys refuse
+ * it, and the queries here find the checkpoints that the foreign keys allow to delete.
  *
- * A checkpoint is first given up in the database, then its bytes are removed; a crash in between leaves
+ * A checkpoint is first marked as deleted in the database, then its bytes are removed. A crash in between leaves
  * bytes that the next round finds by their row.
  */
 import { type CheckpointId, type EventData, type SandboxId, TorporError } from '@torpor/protocol';
@@ -20,7 +20,7 @@ import {
   toCheckpoint,
 } from './checkpoint.ts';
 
-/** What must stay: templates, names, whatever a sandbox or another checkpoint stands on. */
+/** No sandbox, template or other checkpoint uses the checkpoint. */
 const UNREFERENCED = `
   NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.checkpoint_id = c.id)
   AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.base_id = c.id)
@@ -29,7 +29,7 @@ const UNREFERENCED = `
 
 const UNNAMED = 'NOT EXISTS (SELECT 1 FROM checkpoint_names n WHERE n.checkpoint_id = c.id)';
 
-/** A live sandbox keeps some of its earlier checkpoints, so that "previous" has something to fall back to. */
+/** A live sandbox keeps some of its earlier checkpoints for the fallback "previous". */
 export async function listCollectable(
   db: Queryable,
   keepPrevious: number,
@@ -57,8 +57,8 @@ export async function listCollectable(
   return rows.map(toCheckpoint);
 }
 
-/** Gives one up, if nothing refers to it at this moment. Says whether it did. */
-export async function giveUp(
+/** Deletes the checkpoint unless anything refers to it at this moment. Returns whether it is deleted. */
+export async function deleteIfUnreferenced(
   ctx: Context,
   id: CheckpointId,
   why: EventData<'checkpoint.deleted'>['why'],
@@ -76,17 +76,21 @@ export async function giveUp(
     });
     return true;
   } catch (thrown) {
-    // Somebody started from it, named it or stood on it since it was found: then it stays.
+    // A sandbox, a name or another checkpoint refers to it since the query: the checkpoint stays.
     if (thrown instanceof ConstraintViolation) return false;
     throw thrown;
   }
 }
 
-/** On request: refused, with who needs it, when anything does. */
+/** Deletes at a caller's request; refuses with the users of the checkpoint when it has any. */
 export async function deleteCheckpoint(ctx: Context, org: string, id: CheckpointId): Promise<void> {
   const checkpoint = await getCheckpoint(ctx.db, id, org);
   if (checkpoint.state === 'deleted') return;
-  if (checkpoint.org === org && checkpoint.state === 'sealed' && (await giveUp(ctx, id, 'request'))) {
+  if (
+    checkpoint.org === org &&
+    checkpoint.state === 'sealed' &&
+    (await deleteIfUnreferenced(ctx, id, 'request'))
+  ) {
     ctx.background.run(`removing checkpoint ${id}`, () =>
       removeBytes(ctx, { ...checkpoint, state: 'deleted' }),
     );
@@ -111,7 +115,7 @@ export async function deleteCheckpoint(ctx: Context, org: string, id: Checkpoint
   });
 }
 
-/** Removes the bytes of one that was given up, wherever they are. May be repeated. */
+/** Removes the bytes of a deleted checkpoint, wherever they are. May be repeated. */
 export async function removeBytes(ctx: Context, checkpoint: Checkpoint): Promise<void> {
   await within(ctx.clock, ctx.settings.callMs, `Removing checkpoint ${checkpoint.id}`, async (signal) => {
     await runtimeOf(ctx, checkpoint).discard(forRuntime(ctx.store, checkpoint), signal);
@@ -151,7 +155,7 @@ export async function listUnfinished(
   return rows.map(toCheckpoint);
 }
 
-/** Sealed ones with an end: first those to announce, then those whose time has come. */
+/** Sealed checkpoints whose expiry is near and not yet announced. */
 export async function listExpiring(db: Queryable, before: number, limit: number): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
@@ -162,7 +166,7 @@ export async function listExpiring(db: Queryable, before: number, limit: number)
   return rows.map(toCheckpoint);
 }
 
-/** An expiry takes effect only after it was announced, and never under a sandbox that stands on it. */
+/** Expired checkpoints whose expiry was announced and that no sandbox uses. */
 export async function listExpired(db: Queryable, now: number, limit: number): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
@@ -185,7 +189,7 @@ export async function announceExpiry(ctx: Context, checkpoint: Checkpoint): Prom
   });
 }
 
-/** Those that nobody has tried to read for longest. */
+/** The checkpoints that were not read for the longest time. */
 export async function listToScrub(db: Queryable, before: number, limit: number): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints

@@ -1,16 +1,16 @@
-/** Says whether a checkpoint can be started, before anything is. Each part is judged by itself. */
+/** Checks whether a checkpoint can be started, before anything is started. Each part is checked by itself. */
 import { type CheckpointHealth, type CheckpointPart, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { ContentSelection } from '../ports/checkpoint-store.ts';
 import type { MemoryVerdict, Runtime } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
-import { type PartLook, provesDamage, recordLooks } from './health.ts';
+import { type PartCheck, provesDamage, recordChecks } from './health.ts';
 
-/** What a start uses: memory comes back on top of its files. */
+/** What a start uses: `memory` means the memory on top of the files. */
 export type Use = 'memory' | 'files';
 
-/** The parts that can be looked at. What somebody else keeps is one thing to us, and counts as files. */
+/** The parts that can be checked. A checkpoint that a provider keeps counts as files: its parts are not visible. */
 function partsOf({ parts, external }: Checkpoint): readonly CheckpointPart[] {
   return parts.memory && !external ? ['files', 'memory'] : ['files'];
 }
@@ -20,8 +20,8 @@ function selectionOf({ memoryEntries }: Runtime, part: CheckpointPart): ContentS
 }
 
 /**
- * Presence, sizes and seal records of what a start needs; contents are for `verify`. Throws the checkpoint_*
- * errors, with the part at fault in `details.part`.
+ * Checks presence, sizes and seal records of what a start needs, but not the contents: that is `verify`. Throws the
+ * checkpoint_* errors, with the part at fault in `details.part`.
  */
 async function inspectFor(
   ctx: Context,
@@ -30,7 +30,7 @@ async function inspectFor(
   bound: { readonly ms: number; readonly signal?: AbortSignal | undefined },
 ): Promise<MemoryVerdict> {
   const runtime = runtimeOf(ctx, checkpoint);
-  // One look at everything is the quickest when both parts are needed.
+  // One inspection of everything is the quickest when both parts are needed.
   const selection = use === 'memory' ? undefined : selectionOf(runtime, 'files');
   return within(
     ctx.clock,
@@ -39,7 +39,7 @@ async function inspectFor(
     async (own) => {
       const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), own);
       asking.catch(() => {});
-      // What is not kept any more is missing, whatever a runtime makes of that.
+      // A checkpoint that the store does not have is missing, whatever the runtime answers.
       if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, own, selection);
       return asking;
     },
@@ -49,7 +49,7 @@ async function inspectFor(
   });
 }
 
-/** Presence and sizes of all of it, for those who want it whole. */
+/** Checks presence and sizes of the whole checkpoint. */
 export async function inspectWhole(ctx: Context, checkpoint: Checkpoint): Promise<void> {
   await inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms: ctx.settings.callMs });
 }
@@ -76,13 +76,13 @@ async function inspectPart(
   checkpoint: Checkpoint,
   part: CheckpointPart,
   ms: number,
-): Promise<PartLook> {
-  const look =
+): Promise<PartCheck> {
+  const check =
     part === 'memory' ? inspectMemory(ctx, checkpoint, { ms }) : inspectFor(ctx, checkpoint, 'files', { ms });
-  return { part, found: 'inspection', error: await failureOf(look) };
+  return { part, found: 'inspection', error: await failureOf(check) };
 }
 
-/** Whether the files of a checkpoint are proved unusable, and by what. Doubt is no proof. */
+/** The error that proves the files of a checkpoint unusable. Undefined when the files are usable or cannot be read. */
 export async function proofAgainstFiles(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -91,7 +91,7 @@ export async function proofAgainstFiles(
   return provesDamage(error) ? error : undefined;
 }
 
-/** Throws unless the checkpoint may be started from in this way. What it finds is recorded. */
+/** Throws unless the checkpoint can be started in this way. The result is recorded. */
 export async function requireUsable(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -104,12 +104,12 @@ export async function requireUsable(
   try {
     verdict = await inspectFor(ctx, checkpoint, use, { ms: ctx.settings.callMs, signal });
   } catch (thrown) {
-    if (provesDamage(thrown)) await recordLooks(ctx, checkpoint, [faultOf(thrown, 'inspection')]);
+    if (provesDamage(thrown)) await recordChecks(ctx, checkpoint, [faultOf(thrown, 'inspection')]);
     throw thrown;
   }
   if (checkpoint.health !== 'ok') {
-    const looks: PartLook[] = parts.map((part) => ({ part, found: 'inspection', error: null }));
-    await recordLooks(ctx, checkpoint, looks);
+    const checks: PartCheck[] = parts.map((part) => ({ part, found: 'inspection', error: null }));
+    await recordChecks(ctx, checkpoint, checks);
     for (const part of parts) await readAgain(ctx, checkpoint, part, signal);
   }
   if (use === 'memory' && !verdict.usable) {
@@ -120,7 +120,7 @@ export async function requireUsable(
   }
 }
 
-/** Contents that were found damaged are read again before anything is started from them. */
+/** Reads contents that were found damaged again before anything is started from them. */
 async function readAgain(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -129,16 +129,16 @@ async function readAgain(
 ): Promise<void> {
   const known = checkpoint.faults.find((fault) => fault.part === part && fault.found === 'contents');
   if (known === undefined) return;
-  const look = await verifyPart(ctx, checkpoint, part, signal);
+  const check = await verifyPart(ctx, checkpoint, part, signal);
   signal.throwIfAborted();
-  await recordLooks(ctx, checkpoint, [look]);
-  if (look.error === null) return;
-  // Memory that cannot be read again is not worth waiting for: what is known of it stands.
-  if (part === 'files' || provesDamage(look.error)) throw look.error;
+  await recordChecks(ctx, checkpoint, [check]);
+  if (check.error === null) return;
+  // Memory that cannot be read now is not worth waiting for: the known fault stands.
+  if (part === 'files' || provesDamage(check.error)) throw check.error;
   throw asCheckpointError(new TorporError(known.code, known.detail), checkpoint, part);
 }
 
-/** A start that failed on the checkpoint itself, though presence and sizes are right. */
+/** Records that a start failed because of the checkpoint itself, although presence and sizes are right. */
 export async function recordStartFault(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -147,12 +147,12 @@ export async function recordStartFault(
 ): Promise<void> {
   const part = checkpoint.external ? 'files' : use;
   const again = await inspectPart(ctx, checkpoint, part, ctx.settings.callMs);
-  const look: PartLook = provesDamage(again.error) ? again : { part, found: 'contents', error };
-  await recordLooks(ctx, checkpoint, [look]);
+  const check: PartCheck = provesDamage(again.error) ? again : { part, found: 'contents', error };
+  await recordChecks(ctx, checkpoint, [check]);
 }
 
-/** Presence and sizes of everything, for the rounds. */
-export async function lookAt(ctx: Context, checkpoint: Checkpoint): Promise<readonly PartLook[]> {
+/** Checks presence and sizes of every part, for the rounds. */
+export async function checkParts(ctx: Context, checkpoint: Checkpoint): Promise<readonly PartCheck[]> {
   const ms = ctx.settings.inspectMs;
   const parts = partsOf(checkpoint);
   const error = await failureOf(inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms }));
@@ -160,14 +160,14 @@ export async function lookAt(ctx: Context, checkpoint: Checkpoint): Promise<read
   return Promise.all(parts.map((part) => inspectPart(ctx, checkpoint, part, ms)));
 }
 
-/** Reads everything, records what was seen, and says it. */
+/** Reads every byte of the checkpoint, and records and returns its health. */
 export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
-  const looks: PartLook[] = [];
-  for (const part of partsOf(checkpoint)) looks.push(await verifyPart(ctx, checkpoint, part));
+  const checks: PartCheck[] = [];
+  for (const part of partsOf(checkpoint)) checks.push(await verifyPart(ctx, checkpoint, part));
   const scrubbedAt = ctx.clock.now();
-  // What could not be read is neither well nor damaged, and the last verification still stands.
-  const isRead = looks.every(({ error }) => error === null || provesDamage(error));
-  return recordLooks(ctx, checkpoint, looks, { scrubbedAt, verifiedAt: isRead ? scrubbedAt : null });
+  // Contents that could not be read are neither healthy nor damaged; the last verification stays valid.
+  const isRead = checks.every(({ error }) => error === null || provesDamage(error));
+  return recordChecks(ctx, checkpoint, checks, { scrubbedAt, verifiedAt: isRead ? scrubbedAt : null });
 }
 
 async function verifyPart(
@@ -175,7 +175,7 @@ async function verifyPart(
   checkpoint: Checkpoint,
   part: CheckpointPart,
   signal?: AbortSignal,
-): Promise<PartLook> {
+): Promise<PartCheck> {
   const runtime = runtimeOf(ctx, checkpoint);
   const reading = within(
     ctx.clock,
@@ -191,23 +191,23 @@ async function verifyPart(
   });
   const error = await failureOf(reading);
   if (!provesDamage(error)) return { part, found: 'contents', error };
-  // What is missing may come back, and then a quick look is enough to say so.
+  // Missing contents may come back, and an inspection is enough to clear such a fault.
   const again = await inspectPart(ctx, checkpoint, part, ctx.settings.callMs);
   return provesDamage(again.error) ? again : { part, found: 'contents', error };
 }
 
-function faultOf(error: TorporError, found: PartLook['found']): PartLook {
+function faultOf(error: TorporError, found: PartCheck['found']): PartCheck {
   return { part: error.toBody().details?.['part'] === 'memory' ? 'memory' : 'files', found, error };
 }
 
-/** By the entry that the store complains of. What a runtime throws is about the files. */
+/** Known by the entry that the store's error names. Errors of a runtime are about the files. */
 function partAtFault({ memoryEntries }: Runtime, thrown: unknown): CheckpointPart {
   const entry = thrown instanceof TorporError ? thrown.toBody().details?.['entry'] : undefined;
   const [first = ''] = String(entry ?? '').split('/', 1);
   return memoryEntries.includes(first) ? 'memory' : 'files';
 }
 
-/** A store that does not answer in time leaves the checkpoint unread, which says nothing against it. */
+/** A store that does not answer in time leaves the checkpoint unread, which is no fault of the checkpoint. */
 function asCheckpointError(thrown: unknown, checkpoint: Checkpoint, part: CheckpointPart): unknown {
   if (!(thrown instanceof TorporError)) return thrown;
   const about = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };

@@ -9,9 +9,9 @@ const caller = { org: 'org' };
 describe.each(databaseKinds)('a memory image whose restore times out, on %s', (kind) => {
   let world: World;
   let engine: Engine;
-  /** Sandboxes whose memory never comes back. */
+  /** Sandboxes whose restore never ends. */
   let hanging: Set<SandboxId>;
-  /** Called when a start of one of them has begun. */
+  /** Called when a start of one of these sandboxes has begun. */
   let hangs: () => void = () => {};
   beforeEach(async () => {
     world = await makeWorld(kind, { settings: { clockJumpMs: Number.POSITIVE_INFINITY } });
@@ -29,7 +29,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
   afterEach(() => world.dispose());
 
   async function asleep(request = {}) {
-    const { id } = await engine.create(caller, request);
+    const { id } = (await engine.create(caller, request)).sandbox;
     world.runtime.work(id, '/kept', 'text');
     const { checkpoint } = await engine.pause(caller, id);
     return { id, checkpointId: checkpoint.id };
@@ -39,7 +39,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
     hanging.add(one.id);
     return one;
   }
-  /** Resumes a sandbox whose memory hangs, and lets the start run into its time limit. */
+  /** Resumes a sandbox whose restore hangs, and lets the start run into its time limit. */
   async function resume(on: Engine, id: SandboxId, request = {}) {
     const begun = new Promise<void>((resolve) => {
       hangs = resolve;
@@ -57,7 +57,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
   }
   const faultsOf = async (id: CheckpointId) => (await engine.checkpoint('org', id)).faults;
 
-  it('is passed over the second time, when another sandbox woke in between (R93)', async () => {
+  it('is skipped after the second timeout when another sandbox was restored in between (R93)', async () => {
     const { id, checkpointId } = await neverWaking();
     expect(await resume(engine, id)).toMatchObject({
       code: 'timeout',
@@ -98,11 +98,11 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
       state: 'sealed',
       parts: { memory: true },
     });
-    // Asked again, it says the same.
+    // A second request gets the same answer.
     expect(await engine.resume(caller, id)).toMatchObject({ skipped });
   });
 
-  it('is tried again and again while no other sandbox wakes either (R93)', async () => {
+  it('is tried again as long as no other sandbox is restored either (R93)', async () => {
     const { id, checkpointId } = await neverWaking();
     await anotherWakes();
     world.clock.advance(1_000);
@@ -112,7 +112,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
       checkpointHealth: { health: 'ok' },
     });
     expect(await faultsOf(checkpointId)).toMatchObject([{ times: 3 }]);
-    // With a restore since, the next resume need not wait for the memory.
+    // After a restore of another sandbox, the next resume does not wait for the memory.
     await anotherWakes();
     expect(await engine.resume(caller, id)).toMatchObject({ source: { kind: 'files' }, lost: ['processes'] });
   });
@@ -126,7 +126,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
     expect(await resume(later, id)).toMatchObject({ source: { kind: 'files' } });
   });
 
-  it('is cleared of suspicion when it comes back after all (R93)', async () => {
+  it('is cleared of suspicion when its restore succeeds (R93)', async () => {
     const { id, checkpointId } = await neverWaking();
     await resume(engine, id);
     await anotherWakes();
@@ -135,7 +135,7 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
     expect(await faultsOf(checkpointId)).toEqual([]);
   });
 
-  it('is tried again where the policy allows nothing else (R93)', async () => {
+  it('is tried again when the policy allows nothing else (R93)', async () => {
     const { id, checkpointId } = await neverWaking({ fallback: [] });
     for (let i = 0; i < 3; i++) {
       expect(await resume(engine, id)).toMatchObject({ code: 'timeout' });
@@ -145,13 +145,13 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
     expect(await engine.resume(caller, id)).toMatchObject({ source: { checkpointId, kind: 'memory' } });
   });
 
-  it('stays concluded when its contents are read and found whole (R93)', async () => {
+  it('stays unusable when a verification finds its contents intact (R93)', async () => {
     const { id, checkpointId } = await neverWaking();
     await resume(engine, id);
     await anotherWakes();
     await resume(engine, id);
     await engine.verify('org', checkpointId);
-    await engine.lookAtCheckpoints();
+    await engine.inspectCheckpoints();
     expect(await faultsOf(checkpointId)).toMatchObject([{ found: 'start', code: 'checkpoint_incompatible' }]);
     expect((await engine.checkpoint('org', checkpointId)).health).toBe('damaged');
   });

@@ -1,9 +1,9 @@
 /**
- * Memory images that never come back: their restore takes longer than it may, every time.
+ * Recognises memory images whose restore times out every time.
  *
- * One such restore proves nothing, because the machine may be busy. Two of them, while the restore of another image
- * succeeded after the first, count as a fault of the image. The count is kept in the checkpoint's row, so that it
- * survives the server; the successful restores are kept in memory, and a new server waits for one of its own.
+ * One timeout proves nothing, because the machine may be busy. Two timeouts, with a successful restore of another
+ * image after the first, count as a fault of the image. The count is in the checkpoint's row, so that it survives
+ * the server. The time of the last successful restore is in memory; a new server waits for one of its own.
  */
 import { type CheckpointFault, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -13,26 +13,26 @@ import { recordStartFaultOfMemory } from './health.ts';
 
 const TIMEOUTS_TO_CONCLUDE = 2;
 
-/** When this server last brought the memory of any sandbox back. */
-export class Restores {
-  private readonly clock: Clock;
-  private lastAt = Number.NEGATIVE_INFINITY;
+/** When this server last restored the memory of any sandbox. */
+export class RestoreHistory {
+  readonly #clock: Clock;
+  #lastAt = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock) {
-    this.clock = clock;
+    this.#clock = clock;
   }
 
   succeeded(): void {
-    this.lastAt = this.clock.now();
+    this.#lastAt = this.#clock.now();
   }
 
-  /** A restore that ended in the same millisecond counts: it ended after the one that timed out. */
+  /** A restore that ended in the same millisecond counts: it ended after the restore that timed out. */
   hasSucceededSince(at: number): boolean {
-    return this.lastAt >= at;
+    return this.#lastAt >= at;
   }
 }
 
-/** Concludes what the starts so far and the restores of others since allow to conclude, and records it. */
+/** The fault of the memory image, if the timeouts so far and the restores of others prove one. Records it. */
 export async function concludeFromTimeouts(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -51,7 +51,7 @@ export async function concludeFromTimeouts(
   return asError(checkpoint, fault);
 }
 
-/** Counts a start from memory that timed out. Returns the checkpoint as it is known from then on. */
+/** Counts a start from memory that timed out. Returns the checkpoint with the new count. */
 export async function recordStartTimeout(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -70,7 +70,7 @@ export async function recordStartTimeout(
   return { ...checkpoint, faults: [...checkpoint.faults.filter((one) => one !== known), fault] };
 }
 
-/** The memory came back: what was held against it was the machine's fault. */
+/** The memory was restored, so earlier timeouts were the machine's fault. */
 export async function recordRestored(ctx: Context, checkpoint: Checkpoint): Promise<void> {
   ctx.restores.succeeded();
   if (startFaultOf(checkpoint) !== undefined) await recordStartFaultOfMemory(ctx, checkpoint, null);

@@ -6,7 +6,7 @@ const CALLER = { org: 'org' };
 const MIB = 1024 ** 2;
 const GIB = 1024 ** 3;
 
-describe('the bounds of a disk', () => {
+describe('thresholds of free disk space', () => {
   const settings = {
     diskLowBytes: 10 * GIB,
     diskLowPercent: 10,
@@ -29,15 +29,15 @@ describe('the bounds of a disk', () => {
       { ...settings, diskLowPercent: 0, diskRefusePercent: 0 },
       { lowBytes: 10 * GIB, refuseBytes: 2 * GIB },
     ],
-  ])('count %s (R113)', (_, total, given, bounds) => {
-    expect(thresholdsOf(given, total)).toEqual(bounds);
+  ])('count %s (R113)', (_, total, given, thresholds) => {
+    expect(thresholdsOf(given, total)).toEqual(thresholds);
   });
 
-  it('make four levels; a reserve that is not whole means that the disk is full', () => {
-    const bounds = { lowBytes: 100 * MIB, refuseBytes: 50 * MIB };
+  it('make four levels; an incomplete reserve means that the disk is full', () => {
+    const thresholds = { lowBytes: 100 * MIB, refuseBytes: 50 * MIB };
     const whole = { heldBytes: 8, wantedBytes: 8 };
     const level = (freeMib: number, reserve: typeof whole | undefined = whole) =>
-      levelOf({ freeBytes: freeMib * MIB, totalBytes: GIB }, bounds, reserve);
+      levelOf({ freeBytes: freeMib * MIB, totalBytes: GIB }, thresholds, reserve);
     expect([level(100), level(99), level(49), level(0)]).toEqual(['ok', 'low', 'refusing', 'full']);
     expect(level(500, { heldBytes: 7, wantedBytes: 8 })).toBe('full');
     expect(level(500, undefined)).toBe('ok');
@@ -60,12 +60,12 @@ describe('a disk that fills up', () => {
   const free = async (bytes: number) => {
     world.clock.advance(1);
     world.store.room = { freeBytes: bytes, totalBytes: GIB };
-    await world.engine.lookAtDisk();
+    await world.engine.checkDisk();
   };
   const announced = () =>
     world.reported.filter(({ what }) => what.startsWith('disk ')).map(({ facts }) => facts['event']);
 
-  it('is announced once at each bound, and again when there is room (R115)', async () => {
+  it('is reported once at each threshold, and again when there is space (R115)', async () => {
     await free(99 * MIB);
     await free(98 * MIB);
     expect(announced()).toEqual(['disk.low']);
@@ -80,7 +80,7 @@ describe('a disk that fills up', () => {
     ]);
   });
 
-  it('is not announced again by a server that starts on it (R115)', async () => {
+  it('is not reported again by a server that starts with that level (R115)', async () => {
     await free(99 * MIB);
     await world.another();
     expect(announced()).toEqual(['disk.low']);
@@ -88,8 +88,8 @@ describe('a disk that fills up', () => {
   });
 
   it('refuses creates, forks and snapshots before it refuses a pause (R112)', async () => {
-    const { id } = await world.engine.create(CALLER, {});
-    const other = await world.engine.create(CALLER, {});
+    const { id } = (await world.engine.create(CALLER, {})).sandbox;
+    const other = (await world.engine.create(CALLER, {})).sandbox;
     await free(40 * MIB);
 
     const refusal = {
@@ -106,15 +106,15 @@ describe('a disk that fills up', () => {
     await world.engine.pause(CALLER, id);
     await world.engine.resume(CALLER, id);
     expect((await world.engine.get('org', id)).state).toBe('running');
-    expect((await world.engine.kill(CALLER, other.id)).state).toBe('killed');
+    expect((await world.engine.kill(CALLER, other.id)).sandbox.state).toBe('killed');
     await free(60 * MIB);
     await world.engine.create(CALLER, {});
   });
 
-  it('repeats the answer of a create that succeeded under the same key', async () => {
+  it('repeats the answer of an earlier create with the same idempotency key', async () => {
     const caller = { ...CALLER, idempotencyKey: 'key' };
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await free(1 * MIB);
-    expect((await world.engine.create(caller, {})).id).toBe(id);
+    expect((await world.engine.create(caller, {})).sandbox.id).toBe(id);
   });
 });

@@ -9,7 +9,7 @@ import { DiskReserve } from './reserve.ts';
 
 const MIB = 1024 ** 2;
 
-describe.skipIf(!canMount())('the reserve', () => {
+describe.skipIf(!canMount())('the disk reserve', () => {
   let directory: string;
   let disk: string;
   beforeEach(async () => {
@@ -44,7 +44,7 @@ describe.skipIf(!canMount())('the reserve', () => {
       expect(await free()).toBeLessThanOrEqual(48 * MIB);
     }));
 
-  it('gives up a step at a time, and grows again when there is room, also after a crash (R112)', () =>
+  it('releases one step at a time, and grows again when there is space, also after a crash (R112)', () =>
     withSmallDisk(disk, 64 * 1024, async () => {
       const reserve = await DiskReserve.open(join(disk, 'reserve'), 8 * MIB);
       await reserve.refill();
@@ -63,14 +63,14 @@ describe.skipIf(!canMount())('the reserve', () => {
       expect(await after.refill()).toEqual({ heldBytes: 8 * MIB, wantedBytes: 8 * MIB });
     }));
 
-  it('has nothing to give when it is switched off or used up', () =>
+  it('releases nothing when it is switched off or used up', () =>
     withSmallDisk(disk, 64 * 1024, async () => {
       const off = await DiskReserve.open(join(disk, 'reserve'), 0);
       expect(await off.refill()).toEqual({ heldBytes: 0, wantedBytes: 0 });
       expect(await off.releaseStep()).toBe(false);
     }));
 
-  it('lets SQLite open and commit while no byte is free (R112)', () =>
+  it('lets SQLite open and commit while no byte of the disk is free (R112)', () =>
     withSmallDisk(disk, 32 * 1024, async () => {
       const path = join(disk, 'torpor.db');
       const reserve = await DiskReserve.open(join(disk, 'reserve'), 8 * MIB);

@@ -36,7 +36,7 @@ const HAPPENINGS: Readonly<Record<JobChange['is'], JobChange>> = {
 describe('a change of a job', () => {
   const pairs = JOB_STATES.flatMap((state) => JOB_CHANGES.map((change) => [state, change] as const));
 
-  it.each(pairs)('%s and %s: is what the table says, or refused (R98)', (state, change) => {
+  it.each(pairs)('%s and %s: follows the table, or is refused (R98)', (state, change) => {
     const job = jobIn(state);
     const to = JOB_TRANSITIONS[state][change];
     if (to === undefined) {
@@ -47,7 +47,7 @@ describe('a change of a job', () => {
     }
     const after = applyChange(job, HAPPENINGS[change], 9);
     expect(after).toMatchObject({ id: job.id, state: to });
-    // The schema holds the same: an end, an exit code and a reason are there exactly when the state says so.
+    // The schema has the same rule: end, exit code and reason are set exactly in the states that have them.
     expect(after.endedAt !== null).toBe(to === 'completed' || to === 'lost');
     expect(after.exitCode !== null).toBe(to === 'completed');
     expect(after.lostReason !== null).toBe(to === 'lost');
@@ -60,7 +60,7 @@ describe('jobs after a start', () => {
     selector: ({ tag }) => tag,
   });
 
-  it('runs every service and exactly the processes that came back, and suspends nothing (R98)', () => {
+  it('run if they are services or were restored, and none is suspended (R98)', () => {
     fc.assert(
       fc.property(
         processes,

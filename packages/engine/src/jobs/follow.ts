@@ -6,7 +6,7 @@ import { type CheckpointId, type JobLoss, type OperationId, serviceTag } from '@
 import type { Checkpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { NewEvent } from '../ledger/append.ts';
-import type { Operation } from '../operations/operation.ts';
+import { type Operation, requestedCheckpoint } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { applyChange, type JobChange, jobEvent, startedJob } from './change.ts';
@@ -64,7 +64,8 @@ export async function jobsAtStart(
     jobs: own.jobs,
     captured: memory ? own.captured : new Set(),
     foreign: isForeign ? await jobsInCheckpoint(tx, checkpoint.id) : [],
-    loss: operation.kind === 'rollback' || operation.request['from'] !== undefined ? 'rollback' : 'fallback',
+    loss:
+      operation.kind === 'rollback' || requestedCheckpoint(operation) !== undefined ? 'rollback' : 'fallback',
     now: ctx.clock.now(),
     newId: () => ctx.ids.next('job'),
   });

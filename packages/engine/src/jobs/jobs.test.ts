@@ -10,7 +10,7 @@ const caller = { org: 'org' };
 const WEB = { name: 'web', command: 'serve', port: 3000 };
 const idOf = (letter: string): JobId => `job_${letter.repeat(20)}`;
 
-/** Counts the statements that pass. */
+/** Counts the statements. */
 function counting(db: Database, count: { statements: number }): Database {
   const counted = <T extends object>(of: T): T =>
     new Proxy(of, {
@@ -73,7 +73,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     (await eventsOf(id)).map(({ type }) => type).filter((type) => !type.startsWith('operation.'));
 
   it('are suspended and resumed with the memory of their sandbox, in the same transaction (R98, R110)', async () => {
-    const { id, services } = await world.engine.create(caller, { services: [WEB] });
+    const { id, services } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     const a = await track(id, 'a');
     expect(services[0]?.jobId).toMatch(/^job_[a-z0-9]{20}$/);
     await world.engine.pause(caller, id);
@@ -108,7 +108,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
   });
 
   it('are lost when only files are kept, and a service is started again (R98)', async () => {
-    const { id, services } = await world.engine.create(caller, { services: [WEB] });
+    const { id, services } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     await track(id, 'a');
     await world.engine.pause(caller, id, { mode: 'files' });
     expect(await states(id)).toEqual({ web: 'lost: files_only_pause', a: 'lost: files_only_pause' });
@@ -119,9 +119,9 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect((await types(id)).slice(-2)).toEqual(['sandbox.resumed', 'job.restarted']);
   });
 
-  it('are lost with a sandbox that is killed, asleep or awake (R92, R98)', async () => {
+  it('are lost with a sandbox that is killed, running or paused (R92, R98)', async () => {
     for (const asleep of [false, true]) {
-      const { id } = await world.engine.create(caller, { services: [WEB] });
+      const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
       if (asleep) await world.engine.pause(caller, id);
       await world.engine.kill(caller, id);
       expect(await states(id)).toEqual({ web: 'lost: sandbox_killed' });
@@ -134,12 +134,12 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
   });
 
   it('are lost when the processes of the sandbox are gone, with its files or without (R92, R98)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB] });
+    const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     await track(id, 'a');
     world.runtime.vanish(id, false);
     await world.engine.reconcile();
     expect(await states(id)).toEqual({ web: 'lost: crash', a: 'lost: crash' });
-    const { id: other } = await world.engine.create(caller, { services: [WEB] });
+    const { id: other } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     world.runtime.vanish(other, true);
     await world.engine.reconcile();
     expect((await world.engine.get('org', other)).state).toBe('lost');
@@ -147,7 +147,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
   });
 
   it('are lost when the memory they ran in cannot be used (R98)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB] });
+    const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     await track(id, 'a');
     await world.engine.pause(caller, id);
     world.runtime.build = 'another';
@@ -156,7 +156,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
   });
 
   it('stay suspended when a resume fails and may be tried again (R92)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB], fallback: [] });
+    const { id } = (await world.engine.create(caller, { services: [WEB], fallback: [] })).sandbox;
     await world.engine.pause(caller, id);
     const { start } = world.runtime;
     world.runtime.start = () => Promise.reject(new TorporError('capacity', 'There is no room.'));
@@ -167,18 +167,18 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({ web: 'running' });
   });
 
-  it('go on when a pause fails (R98)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB] });
+  it('keep running when a pause fails (R98)', async () => {
+    const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     world.runtime.capture = () => Promise.reject(new TorporError('storage_full', 'The disk is full.'));
     await expect(world.engine.pause(caller, id)).rejects.toMatchObject({ code: 'storage_full' });
     expect(await states(id)).toEqual({ web: 'running' });
   });
 
-  it('come back with a rollback to a checkpoint in which they ran, and newer ones are lost (R98)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB] });
+  it('are restored by a rollback to a checkpoint in which they ran, and newer ones are lost (R98)', async () => {
+    const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     const a = await track(id, 'a');
     const b = await track(id, 'b');
-    const { id: checkpointId } = await world.engine.snapshot(caller, id, { name: 'then' });
+    const { id: checkpointId } = (await world.engine.snapshot(caller, id, { name: 'then' })).checkpoint;
     expect(await states(id)).toEqual({ web: 'running', a: 'running', b: 'running' });
     await track(id, 'c');
     processes.end(a.id, { exitCode: 0, signal: null });
@@ -190,10 +190,10 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await world.engine.job('org', b.id)).toMatchObject({ state: 'running', generation: 1 });
   });
 
-  it('of a fork have ids of their own and live on without those of the source (R98, R110)', async () => {
-    const { id, services } = await world.engine.create(caller, { services: [WEB] });
+  it('of a fork have ids of their own and do not depend on those of the source (R98, R110)', async () => {
+    const { id, services } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     const a = await track(id, 'a');
-    const [one] = await world.engine.fork(caller, id, {});
+    const [one] = (await world.engine.fork(caller, id, {})).forks;
     if (one === undefined || !('sandbox' in one)) return expect.unreachable('it was not forked');
     const { sandbox } = one;
     expect(sandbox.services[0]).toMatchObject({ ...WEB, jobId: expect.stringMatching(/^job_/) });
@@ -204,24 +204,24 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(copy?.id).not.toBe(a.id);
     await world.engine.kill(caller, id);
     expect(await states(sandbox.id)).toEqual({ web: 'running', a: 'running' });
-    // Back to the checkpoint of its source, it has the same jobs and no second copy.
+    // After a rollback to the checkpoint of its source, the fork has the same jobs and no second copy.
     const { items } = await world.engine.checkpoints('org', id, 1);
     await world.engine.rollback(caller, sandbox.id, { checkpointId: items[0]?.id ?? 'ckpt_' });
     expect(await world.engine.allJobs('org', sandbox.id)).toHaveLength(2);
     expect(await states(sandbox.id)).toEqual({ web: 'running', a: 'running' });
   });
 
-  it('of a fork from files are its services alone (R98)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB] });
+  it('of a fork from files are only its services (R98)', async () => {
+    const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     await track(id, 'a');
     await world.engine.pause(caller, id, { mode: 'files' });
-    const [one] = await world.engine.fork(caller, id, {});
+    const [one] = (await world.engine.fork(caller, id, {})).forks;
     if (one === undefined || !('sandbox' in one)) return expect.unreachable('it was not forked');
     expect(await states(one.sandbox.id)).toEqual({ web: 'running' });
   });
 
   it('that end are noticed while the sandbox runs (R98)', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const a = await track(id, 'a');
     const settled = expect.poll(async () => {
       world.clock.advance(1_000);
@@ -233,7 +233,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
   });
 
   it('that ended while no server watched are found by the reconciler (R108)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB] });
+    const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     processes.run(serviceTag('web'));
     const a = await track(id, 'a');
     const b = await track(id, 'b');
@@ -247,7 +247,7 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
   });
 
   it('are left alone while the agent does not answer (R108)', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const a = await track(id, 'a');
     processes.reachable = false;
     processes.canWait = false;
@@ -261,21 +261,21 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     ]);
   });
 
-  it('whose server died before it wrote them down are found by their tag (R108)', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('whose server died before it recorded them are found by their tag (R108)', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     processes.run(idOf('a'), 9);
     processes.run('somebody-else');
     await world.engine.reconcile();
     expect(await world.engine.allJobs('org', id)).toMatchObject([
       { id: idOf('a'), state: 'running', pid: 9 },
     ]);
-    // Whoever comes late to write the job down finds it there.
+    // A caller that records the job late finds it there.
     expect(await track(id, 'a')).toMatchObject({ id: idOf('a'), pid: 9 });
     expect((await types(id)).filter((type) => type === 'job.created')).toHaveLength(1);
   });
 
-  it('are a service that runs as long as its port is listened on (R98)', async () => {
-    const { id } = await world.engine.create(caller, { services: [WEB] });
+  it('of a service run as long as something listens on its port (R98)', async () => {
+    const { id } = (await world.engine.create(caller, { services: [WEB] })).sandbox;
     world.runtime.dial = async () => null;
     const listening = world.runtime as { dial(): Promise<{ socketPath: string } | null> };
     listening.dial = async () => ({ socketPath: 'port' });
@@ -286,8 +286,8 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({ web: 'lost: not_found' });
   });
 
-  it('cannot be added to a sandbox that has moved on (R98)', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('cannot be added to a sandbox that was paused or started again since (R98)', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await world.engine.pause(caller, id);
     await expect(track(id, 'a')).rejects.toMatchObject({ code: 'transitioning' });
     await world.engine.resume(caller, id);
@@ -295,8 +295,8 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({});
   });
 
-  it('are another organisation’s business (R104)', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('are not visible to another organisation (R104)', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const a = await track(id, 'a');
     await expect(world.engine.job('other', a.id)).rejects.toMatchObject({ code: 'not_found' });
     await expect(world.engine.jobs('other', id, [], undefined, 10)).rejects.toMatchObject({
@@ -304,8 +304,8 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     });
   });
 
-  it('come in pages, newest first, by state (R98)', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('are listed in pages, newest first, by state (R98)', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     for (const letter of 'abc') {
       await track(id, letter);
       world.clock.advance(1);
@@ -323,9 +323,9 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     });
   });
 
-  it('cost a wake two statements, however many there are', async () => {
+  it('add two statements to a resume, however many there are', async () => {
     const costOf = async (jobs: string) => {
-      const { id } = await world.engine.create(caller, {});
+      const { id } = (await world.engine.create(caller, {})).sandbox;
       for (const letter of jobs) await track(id, letter);
       await world.engine.pause(caller, id);
       const before = count.statements;

@@ -7,7 +7,7 @@ import { allJobs } from './job.ts';
 
 const SERVICES = '[{"name":"web","command":"serve","cwd":"/app"},{"name":"worker","command":"work"}]';
 
-describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) => {
+describe.each(databaseKinds)('services and processes from before there were jobs, on %s', (kind) => {
   let fresh: FreshDatabase;
 
   beforeEach(async () => {
@@ -16,7 +16,7 @@ describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) =
   });
   afterEach(() => fresh.dispose());
 
-  /** A sandbox as the engine of then left it, with two services. */
+  /** A sandbox with two services, as the engine wrote it before there were jobs. */
   const sandbox = (id: `sbx_${string}`, states: readonly string[], lost: string) =>
     fresh.db.transaction(async (tx) => {
       await tx.query(
@@ -62,7 +62,7 @@ describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) =
       ),
     );
 
-  it('are told of as they were (R17, R98)', async () => {
+  it('become jobs with the state they had (R17, R98)', async () => {
     await sandbox('sbx_runs', ['creating', 'running'], '[]');
     await sandbox('sbx_sleeps', ['creating', 'running', 'pausing', 'paused'], '["connections"]');
     await sandbox('sbx_files', ['creating', 'running', 'pausing', 'paused'], '["processes","connections"]');
@@ -73,14 +73,14 @@ describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) =
     await process('b', 'sbx_runs', 'exited', 'it was ended by SIGTERM');
     await process('c', 'sbx_runs', 'exited', 'it ended');
     expect(await migrate(fresh.db, ALL_MIGRATIONS)).toContain('0009_jobs');
-    const told = async (id: `sbx_${string}`) =>
+    const stateOfJobs = async (id: `sbx_${string}`) =>
       Object.fromEntries(
         (await allJobs(fresh.db, id)).map(({ name, command, state, exitCode, lostReason }) => [
           name ?? command,
           [state, exitCode ?? lostReason].filter((part) => part !== null).join(' '),
         ]),
       );
-    expect(await told('sbx_runs')).toEqual({
+    expect(await stateOfJobs('sbx_runs')).toEqual({
       web: 'running',
       worker: 'running',
       r: 'running',
@@ -88,11 +88,15 @@ describe.each(databaseKinds)('jobs from before there were jobs, on %s', (kind) =
       b: 'completed 143',
       c: 'lost not_found',
     });
-    expect(await told('sbx_sleeps')).toEqual({ web: 'suspended', worker: 'suspended', s: 'suspended' });
+    expect(await stateOfJobs('sbx_sleeps')).toEqual({
+      web: 'suspended',
+      worker: 'suspended',
+      s: 'suspended',
+    });
     const lost = 'lost files_only_pause';
-    expect(await told('sbx_files')).toEqual({ web: lost, worker: lost, f: lost });
-    expect((await told('sbx_killed'))['k']).toBe('lost sandbox_killed');
-    // A process that sleeps is found again by the tag that its agent knows, and a service by its job's id.
+    expect(await stateOfJobs('sbx_files')).toEqual({ web: lost, worker: lost, f: lost });
+    expect((await stateOfJobs('sbx_killed'))['k']).toBe('lost sandbox_killed');
+    // A suspended process is found again by the tag that its agent knows, and a service by its job's id.
     const captured = await fresh.db.query('SELECT checkpoint_id, tag FROM checkpoint_jobs ORDER BY tag');
     expect(captured).toMatchObject([
       { checkpoint_id: 'ckpt_of_sbx_sleeps', tag: `req_${'s'.repeat(20)}` },

@@ -13,22 +13,24 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
   });
   afterEach(() => world.dispose());
 
-  it('has no gaps, per sandbox and in all, however many write at once', async () => {
+  it('has no gaps, per sandbox and in total, however many transactions append at once', async () => {
     const { engine } = world;
     const sandboxes = await Promise.all(Array.from({ length: 8 }, () => engine.create(caller, {})));
-    await Promise.all(sandboxes.map(({ id }) => engine.pause(caller, id)));
+    await Promise.all(sandboxes.map(({ sandbox: { id } }) => engine.pause(caller, id)));
     const all = await engine.events({ org: 'org', afterPosition: 0 }, 1_000);
     expect(all.map((event) => event.position)).toEqual(all.map((_, i) => i + 1));
-    for (const { id } of sandboxes) {
+    for (const {
+      sandbox: { id },
+    } of sandboxes) {
       const events = await engine.events({ sandboxId: id, afterSeq: 0 }, 100);
       expect(events.map((event) => event.seq)).toEqual(events.map((_, i) => i + 1));
       expect(fold(events)).toMatchObject({ state: 'paused' });
     }
   });
 
-  it('streams to many readers from wherever each stopped, and never misses the last event (R95)', async () => {
+  it('streams to many readers from where each stopped, and never misses the last event (R95)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const stop = new AbortController();
     const read = async (afterSeq: number) => {
       const seen: EventView[] = [];
@@ -51,9 +53,9 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
     stop.abort();
   });
 
-  it('tells the readers of another server too', async () => {
+  it('notifies the readers of another server too', async () => {
     const other = await world.another();
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const stop = new AbortController();
     const seen = (async () => {
       for await (const event of other.follow({ sandboxId: id, afterSeq: 0 }, stop.signal)) {
@@ -66,9 +68,9 @@ describe.each(databaseKinds)('the ledger on %s', (kind) => {
     stop.abort();
   });
 
-  it('says what a pause made and a resume came from (R90, R95)', async () => {
+  it('records the checkpoint of a pause and the source of a resume (R90, R95)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);
     await engine.resume(caller, id);
     const events = await engine.events({ sandboxId: id, afterSeq: 0 }, 100);
@@ -94,7 +96,7 @@ describe('folding', () => {
       checkpointId: null,
     }) as Partial<EventView> as EventView;
 
-  it('stops at a gap, a wrong predecessor, an illegal step and a pause without a checkpoint', () => {
+  it('fails at a gap, a wrong predecessor, an illegal transition and a pause without a checkpoint', () => {
     const created = event(1, 'creating', null);
     expect(fold([])).toBeNull();
     expect(() => fold([created, event(3, 'running', 'creating')])).toThrow('follows seq 1');

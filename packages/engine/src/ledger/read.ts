@@ -1,5 +1,6 @@
 /** Reads the ledger: pages, and streams that continue where a reader stopped. */
 import type { EventView, SandboxId } from '@torpor/protocol';
+import type { Context } from '../context.ts';
 import type { Queryable, Row } from '../ports/database.ts';
 
 const COLUMNS = `id, sandbox_id, seq, position, at, type, previous_state, state, generation, checkpoint_id,
@@ -76,7 +77,7 @@ const PAGE = 200;
  * The wait begins before the read, so that a commit between the two ends the wait. No event is missed, not even the
  * last one.
  */
-export async function* followEvents(
+async function* followEvents(
   db: Queryable,
   notifications: LedgerNotifications,
   start: Cursor,
@@ -93,4 +94,9 @@ export async function* followEvents(
     }
     if (page.length < PAGE) await grown;
   }
+}
+
+/** `followEvents` for a caller of the engine; ends when the engine stops. */
+export function follow(ctx: Context, cursor: Cursor, signal: AbortSignal): AsyncGenerator<EventView> {
+  return followEvents(ctx.db, ctx.notifications, cursor, AbortSignal.any([signal, ctx.stopping]));
 }

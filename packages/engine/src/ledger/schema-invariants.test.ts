@@ -40,16 +40,16 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
       );
     });
 
-  it('cannot make a paused row without a sealed checkpoint (R85)', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('cannot write the state paused without a sealed checkpoint (R85)', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(write("UPDATE sandboxes SET state = 'paused' WHERE id = $1", [id]));
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: null }));
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: 'ckpt_that_is_not_there' }));
   });
 
-  it('cannot attach a checkpoint that is still being written, or another sandbox’s', async () => {
-    const { id } = await world.engine.create(caller, {});
-    const other = await world.engine.create(caller, {});
+  it('cannot attach a checkpoint that is still being written or belongs to another sandbox', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
+    const other = (await world.engine.create(caller, {})).sandbox;
     const { checkpoint } = await world.engine.pause(caller, other.id);
     await refused(nextEvent(id, { state: 'paused', checkpoint_id: checkpoint.id }));
     await write(
@@ -62,8 +62,8 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
     await refused(write("UPDATE checkpoints SET state = 'sealed' WHERE id = 'ckpt_half'"));
   });
 
-  it('cannot take a checkpoint away from under a sandbox (R87)', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('cannot delete the checkpoint of a paused sandbox (R87)', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const { checkpoint } = await world.engine.pause(caller, id);
     await refused(
       write("UPDATE checkpoints SET state = 'deleted', sealed = 0 WHERE id = $1", [checkpoint.id]),
@@ -72,7 +72,7 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
   });
 
   it('cannot open two operations on one sandbox (R111)', async () => {
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     const open = (op: string) =>
       write(
         `INSERT INTO operations (id, org, sandbox_id, kind, request, reason, owner, fence, started_at, deadline_at)
@@ -84,29 +84,29 @@ describe.each(databaseKinds)('raw SQL on %s', (kind) => {
     await write("UPDATE operations SET ended_at = 1, outcome = 'succeeded' WHERE id = 'op_one'");
   });
 
-  it('cannot write an event out of sequence, or one that makes an illegal step', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('cannot append an event out of sequence, or one with an illegal transition', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(nextEvent(id, { seq: 9, previous_seq: 8 }));
     await refused(nextEvent(id, { previous_state: 'creating' }));
     await refused(nextEvent(id, { state: 'killed' }));
     await refused(nextEvent(id, { position: 99_999 }));
   });
 
-  it('cannot change or remove what the ledger says', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('cannot change or delete events', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(write("UPDATE events SET state = 'lost' WHERE sandbox_id = $1", [id]));
     await refused(write('DELETE FROM events WHERE sandbox_id = $1', [id]));
   });
 
-  it('cannot give a sandbox a state that is not its last event’s', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('cannot give a sandbox another state than its last event', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await refused(write("UPDATE sandboxes SET state = 'killed' WHERE id = $1", [id]));
     await refused(write("UPDATE sandboxes SET state = 'creating', seq = 1 WHERE id = $1", [id]));
     await refused(write('UPDATE sandboxes SET generation = 7 WHERE id = $1', [id]));
   });
 
-  it('moves the sandbox along with every event it does write', async () => {
-    const { id } = await world.engine.create(caller, {});
+  it('updates the sandbox with every event it appends', async () => {
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await nextEvent(id, { state: 'pausing' });
     const [row] = await world.db.query('SELECT state FROM sandboxes WHERE id = $1', [id]);
     expect(row).toEqual({ state: 'pausing' });

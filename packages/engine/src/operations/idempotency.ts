@@ -1,11 +1,11 @@
-/** Keys of requests: the same key with the same body gets the same operation, for a day. */
+/** Idempotency keys: the same key with the same body gets the same operation, for a day. */
 import { createHash } from 'node:crypto';
 import { type OperationId, TorporError } from '@torpor/protocol';
 import type { Transaction } from '../ports/database.ts';
 
 export interface Key {
   readonly org: string;
-  /** What the key counts for: the verb and the thing it acts on. */
+  /** The scope of the key: the verb and the sandbox that it acts on. */
   readonly route: string;
   readonly key: string;
   readonly bodyHash: string;
@@ -27,7 +27,7 @@ export function canonical(value: unknown): string {
   return JSON.stringify(value) ?? 'null';
 }
 
-/** The operation this key stands for, if it was used before. Another body under it is an error. */
+/** The operation of an earlier request with this key, if there is one. Another body under the same key is an error. */
 export async function findByKey(tx: Transaction, key: Key, now: number): Promise<OperationId | undefined> {
   const [row] = await tx.query<{ body_hash: string; operation_id: OperationId; expires_at: number }>(
     'SELECT body_hash, operation_id, expires_at FROM idempotency_keys WHERE org = $1 AND route = $2 AND key = $3',
@@ -54,7 +54,7 @@ export async function findByKey(tx: Transaction, key: Key, now: number): Promise
   return row.operation_id;
 }
 
-/** Fails on the primary key when a twin of this request was quicker; the caller then looks again. */
+/** Fails on the primary key when an identical request was quicker; the caller then retries and finds its operation. */
 export async function rememberKey(
   tx: Transaction,
   key: Key,

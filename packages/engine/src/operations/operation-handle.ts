@@ -1,4 +1,4 @@
-/** An operation that this server drives, and the transactions it writes for it. */
+/** An operation that this server drives under its fence, and the transactions that it writes for the operation. */
 import { type Context, note } from '../context.ts';
 import type { Place } from '../fault-points.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
@@ -7,11 +7,11 @@ import { FenceLost, holdFence, type Operation, setPhase } from './operation.ts';
 
 export interface OperationHandle {
   readonly operation: Operation;
-  /** Fires when the deadline passes or somebody supersedes the operation. */
+  /** Fires when the deadline passes or another operation supersedes this one. */
   readonly signal: AbortSignal;
 }
 
-/** One transaction of an operation: the sandbox is locked and the operation proved to be ours. */
+/** One transaction of an operation: the sandbox is locked, and this server is proved to hold the fence. */
 export async function commit<T>(
   ctx: Context,
   operation: Operation,
@@ -25,37 +25,43 @@ export async function commit<T>(
 }
 
 /**
- * The database did not say whether a commit went through, nor can it be asked. Nothing may be done or
- * undone on a guess: the operation stays open and the reconciler takes it up when the database answers.
+ * The database did not say whether a commit went through, and cannot be asked. Nothing may be done or undone on
+ * a guess: the operation stays open, and the reconciler takes it up when the database answers.
  */
 export class CommitUnknown extends Error {
-  override readonly name = 'Undecided';
+  override readonly name = 'CommitUnknown';
 }
 
 /**
- * A commit that must not be mistaken for a failure: what follows a failure would harm what it made.
- * `happened` looks, under the sandbox's lock, whether it went through after all.
+ * A commit whose success must not be mistaken for a failure: the cleanup after a failure would destroy what the
+ * commit made. After an error `happened` checks, under the sandbox's lock, whether the commit went through.
  */
-export async function commitForSure(
+export async function commitForSure<T>(
   ctx: Context,
   operation: Operation,
-  work: (tx: Transaction, sandbox: Sandbox) => Promise<void>,
+  work: (tx: Transaction, sandbox: Sandbox) => Promise<T>,
   happened: (tx: Transaction, sandbox: Sandbox) => Promise<boolean>,
-): Promise<void> {
+): Promise<T> {
+  let written: { readonly value: T } | undefined;
   try {
-    await commit(ctx, operation, work);
+    return await commit(ctx, operation, async (tx, sandbox) => {
+      const value = await work(tx, sandbox);
+      written = { value };
+      return value;
+    });
   } catch (thrown) {
     if (thrown instanceof FenceLost || thrown instanceof ConstraintViolation) throw thrown;
     const done = await ctx.db
       .transaction(async (tx) => happened(tx, await lockSandbox(tx, operation.sandboxId)))
       .catch((cause: unknown) => {
-        throw new CommitUnknown(`Nobody knows whether operation ${operation.id} was committed.`, { cause });
+        throw new CommitUnknown(`It is unknown whether operation ${operation.id} was committed.`, { cause });
       });
-    if (!done) throw thrown;
+    if (!done || written === undefined) throw thrown;
+    return written.value;
   }
 }
 
-/** Writes down how far an operation has come. Losing the fence is found out here at the latest. */
+/** Records how far an operation has come. A lost fence is found here at the latest. */
 export async function recordPhase(
   ctx: Context,
   operation: Operation,

@@ -1,7 +1,9 @@
 /** Operations as the database has them: one durable request on one sandbox. */
 import {
+  type CheckpointId,
   type ErrorBody,
   type EventData,
+  type Fallback,
   type OperationId,
   type OperationKind,
   type OperationOutcome,
@@ -10,15 +12,15 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
+import { operationBodySchema, type RequestOf, type ResultOf } from './operation-kinds.ts';
 
-export interface Operation {
+/** What operations of every kind have. */
+interface OperationHead {
   readonly id: OperationId;
   readonly org: string;
   readonly sandboxId: SandboxId;
-  /** The operation that made this one: a fork, for its children's creates. */
+  /** The operation that made this one: the fork, for the creates of its children. */
   readonly parentId: OperationId | null;
-  readonly kind: OperationKind;
-  readonly request: Readonly<Record<string, unknown>>;
   readonly reason: Reason;
   readonly owner: string;
   readonly fence: number;
@@ -27,42 +29,90 @@ export interface Operation {
   readonly deadlineAt: number;
   readonly endedAt: number | null;
   readonly outcome: OperationOutcome | null;
-  readonly result: Readonly<Record<string, unknown>> | null;
   readonly error: ErrorBody | null;
+}
+
+/** One operation; its kind says what its request and its result look like. */
+export type Operation<K extends OperationKind = OperationKind> = {
+  [P in K]: OperationHead & {
+    readonly kind: P;
+    readonly request: RequestOf<P>;
+    readonly result: ResultOf<P> | null;
+  };
+}[K];
+
+/** An operation that succeeded. */
+export type Succeeded<K extends OperationKind = OperationKind> = {
+  [P in K]: Omit<Operation<P>, 'result'> & { readonly kind: P; readonly result: ResultOf<P> };
+}[K];
+
+/** The checkpoint that the caller named to start from; only some kinds of operations can name one. */
+export function requestedCheckpoint(operation: Operation): CheckpointId | undefined {
+  return startsSandbox(operation) ? operation.request.from : undefined;
+}
+
+/** The fallbacks that the caller allowed for this start. The fallbacks of a fork's request are for its children. */
+export function requestedFallback(operation: Operation): readonly Fallback[] | undefined {
+  return startsSandbox(operation) ? operation.request.fallback : undefined;
+}
+
+function startsSandbox(operation: Operation): operation is Operation<'create' | 'resume' | 'rollback'> {
+  return operation.kind === 'create' || operation.kind === 'resume' || operation.kind === 'rollback';
 }
 
 const COLUMNS = `id, org, sandbox_id, parent_id, kind, request, reason, owner, fence, phase, started_at, deadline_at, ended_at,
   outcome, result, error`;
 
-function toOperation(row: Row): Operation {
-  const parse = (text: unknown) => (text === null ? null : JSON.parse(String(text)));
-  return {
-    id: row['id'],
-    org: row['org'],
-    sandboxId: row['sandbox_id'],
-    parentId: row['parent_id'],
-    kind: row['kind'],
-    request: parse(row['request']),
-    reason: row['reason'],
-    owner: row['owner'],
-    fence: row['fence'],
-    phase: row['phase'],
-    startedAt: row['started_at'],
-    deadlineAt: row['deadline_at'],
-    endedAt: row['ended_at'],
-    outcome: row['outcome'],
-    result: parse(row['result']),
-    error: parse(row['error']),
-  } as Operation;
+interface OperationRow extends Row {
+  readonly id: OperationId;
+  readonly org: string;
+  readonly sandbox_id: SandboxId;
+  readonly parent_id: OperationId | null;
+  readonly kind: OperationKind;
+  readonly request: string;
+  readonly reason: Reason;
+  readonly owner: string;
+  readonly fence: number;
+  readonly phase: string | null;
+  readonly started_at: number;
+  readonly deadline_at: number;
+  readonly ended_at: number | null;
+  readonly outcome: OperationOutcome | null;
+  readonly result: string | null;
+  readonly error: string | null;
 }
 
-/** This server may no longer write for the operation: it was superseded, or taken over by another server. */
+function toOperation(row: OperationRow): Operation {
+  return {
+    id: row.id,
+    org: row.org,
+    sandboxId: row.sandbox_id,
+    parentId: row.parent_id,
+    reason: row.reason,
+    owner: row.owner,
+    fence: row.fence,
+    phase: row.phase,
+    startedAt: row.started_at,
+    deadlineAt: row.deadline_at,
+    endedAt: row.ended_at,
+    outcome: row.outcome,
+    // `TorporError.fromBody` reads codes of newer versions too, which a schema would refuse.
+    error: row.error === null ? null : (JSON.parse(row.error) as ErrorBody),
+    ...operationBodySchema.parse({
+      kind: row.kind,
+      request: JSON.parse(row.request),
+      result: row.result === null ? null : JSON.parse(row.result),
+    }),
+  };
+}
+
+/** This server may no longer write for the operation: it was superseded, or another server took it over. */
 export class FenceLost extends Error {
   override readonly name = 'FenceLost';
   readonly operationId: OperationId;
 
   constructor(operationId: OperationId) {
-    super(`Operation ${operationId} is not ours any more.`);
+    super(`This server does not hold the fence of operation ${operationId} any more.`);
     this.operationId = operationId;
   }
 }
@@ -90,35 +140,35 @@ export async function insertOperation(tx: Transaction, operation: Operation): Pr
 }
 
 export async function findOperation(db: Queryable, id: OperationId): Promise<Operation | undefined> {
-  const [row] = await db.query(`SELECT ${COLUMNS} FROM operations WHERE id = $1`, [id]);
+  const [row] = await db.query<OperationRow>(`SELECT ${COLUMNS} FROM operations WHERE id = $1`, [id]);
   return row === undefined ? undefined : toOperation(row);
 }
 
 export async function findOpenOperation(db: Queryable, sandboxId: SandboxId): Promise<Operation | undefined> {
-  const [row] = await db.query(
+  const [row] = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations WHERE sandbox_id = $1 AND ended_at IS NULL`,
     [sandboxId],
   );
   return row === undefined ? undefined : toOperation(row);
 }
 
-/** In the order in which they were made. */
+/** In the order of their creation. */
 export async function listChildren(db: Queryable, id: OperationId): Promise<Operation[]> {
-  const rows = await db.query(
+  const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations WHERE parent_id = $1 ORDER BY started_at, id`,
     [id],
   );
   return rows.map(toOperation);
 }
 
-/** The newest that ended well, for answering a wish that is already true. */
+/** The newest operation of these kinds that succeeded, to answer a wish that is true already. */
 export async function findLastDone(
   db: Queryable,
   sandboxId: SandboxId,
   kinds: readonly OperationKind[],
 ): Promise<Operation | undefined> {
   const marks = kinds.map((_, i) => `$${i + 2}`).join(', ');
-  const [row] = await db.query(
+  const [row] = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
      WHERE sandbox_id = $1 AND outcome = 'succeeded' AND kind IN (${marks})
      ORDER BY started_at DESC, id DESC LIMIT 1`,
@@ -127,7 +177,7 @@ export async function findLastDone(
   return row === undefined ? undefined : toOperation(row);
 }
 
-/** Newest first, from behind the one named. */
+/** Newest first, after `last`. */
 export async function listOperations(
   db: Queryable,
   org: string,
@@ -136,7 +186,7 @@ export async function listOperations(
   limit: number,
 ): Promise<Operation[]> {
   const params = [org, last?.startedAt ?? Number.MAX_SAFE_INTEGER, last?.id ?? '', limit];
-  const rows = await db.query(
+  const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
      WHERE org = $1 ${sandboxId === undefined ? '' : 'AND sandbox_id = $5'}
        AND (started_at < $2 OR (started_at = $2 AND id < $3))
@@ -146,8 +196,7 @@ export async function listOperations(
   return rows.map(toOperation);
 }
 
-/** Which of these sandboxes have an operation under way. */
-/** What is under way with a sandbox. */
+/** The operation that is open on a sandbox. */
 export type OpenOperation = Pick<Operation, 'id' | 'kind'>;
 
 export async function openOperationsOf(
@@ -164,14 +213,14 @@ export async function openOperationsOf(
 }
 
 /**
- * Proves inside a transaction that the operation is still ours. The sandbox's row is locked by then, and
- * whoever ends or takes over an operation locks that row too, so the answer holds until the commit.
+ * Proves inside a transaction that this server holds the operation's fence. The sandbox's row is locked by then, and
+ * every end or takeover of an operation locks that row too, so the proof holds until the commit.
  */
 export async function holdFence(tx: Transaction, operation: Operation): Promise<void> {
   await proveOurs(tx, operation);
 }
 
-/** For what is done outside of a transaction: at this moment it is ours. */
+/** For effects outside of a transaction: proves that this server holds the fence at this moment. */
 export async function proveOurs(db: Queryable, operation: Operation): Promise<void> {
   const [row] = await db.query(
     'SELECT id FROM operations WHERE id = $1 AND fence = $2 AND ended_at IS NULL',
@@ -184,19 +233,19 @@ export async function setPhase(tx: Transaction, operation: Operation, phase: str
   await tx.query('UPDATE operations SET phase = $2 WHERE id = $1', [operation.id, phase]);
 }
 
-export type Ending =
-  | { readonly outcome: 'succeeded'; readonly result: Readonly<Record<string, unknown>> }
+export type Ending<K extends OperationKind = OperationKind> =
+  | { readonly outcome: 'succeeded'; readonly result: ResultOf<K> }
   | { readonly outcome: 'failed' | 'superseded'; readonly error: TorporError };
 
 /**
- * Ends an operation; the caller holds the fence. A failure that may pass changed nothing, so the key of
- * the request is free for another try.
+ * Ends an operation; the caller holds the fence. A retryable failure frees the idempotency key of the request, so
+ * that the caller can try again under it.
  */
-export async function endOperation(
+export async function endOperation<K extends OperationKind>(
   tx: Transaction,
-  operation: Operation,
+  operation: { readonly id: OperationId; readonly kind: K },
   now: number,
-  ending: Ending,
+  ending: Ending<K>,
 ): Promise<void> {
   const result = ending.outcome === 'succeeded' ? JSON.stringify(ending.result) : null;
   const error = ending.outcome === 'succeeded' ? null : JSON.stringify(ending.error.toBody());
@@ -214,8 +263,8 @@ export async function endOperation(
 }
 
 /**
- * Open operations whose server has stopped saying that it lives, or that this server has let go of. Its own
- * newest ones are left out: they were accepted a moment ago and are about to be driven.
+ * Open operations whose server sends no heartbeats any more, or that this server has left open. This server's newest
+ * operations are left out: they were just accepted and are about to be driven.
  */
 export async function listOrphaned(
   db: Queryable,
@@ -224,7 +273,7 @@ export async function listOrphaned(
   after: string,
   limit: number,
 ): Promise<Operation[]> {
-  const rows = await db.query(
+  const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
      WHERE ended_at IS NULL AND id > $4
        AND ((owner = $2 AND started_at <= $3)
@@ -235,7 +284,7 @@ export async function listOrphaned(
   return rows.map(toOperation);
 }
 
-/** Makes the operation ours; nobody else's writes for it get through after this. The caller holds the sandbox's lock. */
+/** Takes the fence, so that writes of the former owner fail from now on. The caller holds the sandbox's lock. */
 export async function takeOver(
   tx: Transaction,
   operation: Operation,
@@ -251,10 +300,10 @@ export async function takeOver(
   return { ...operation, owner, fence: row.fence, deadlineAt };
 }
 
-/** What the caller of an ended operation is told. */
+/** The error that the callers of a failed operation get. */
 export function outcomeError(operation: Operation): TorporError {
   const body = operation.error;
-  if (body === null) return new TorporError('internal', `Operation ${operation.id} ended without a word.`);
+  if (body === null) return new TorporError('internal', `Operation ${operation.id} ended without an error.`);
   return TorporError.fromBody(body).with({ operationId: operation.id, sandboxId: operation.sandboxId });
 }
 
@@ -264,7 +313,7 @@ export interface Phase {
   readonly detail?: string;
 }
 
-/** How far it came, as the ledger tells it. */
+/** The phases that the operation has reached, from the ledger. */
 export async function phasesOf(db: Queryable, operation: Operation): Promise<Phase[]> {
   const rows = await db.query<{ data: string; at: number }>(
     `SELECT data, at FROM events

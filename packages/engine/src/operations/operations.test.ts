@@ -62,8 +62,8 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     });
   };
 
-  it('joins an identical request that is under way (R112)', async () => {
-    const { id } = await engine.create(caller, {});
+  it('join an identical request that is under way (R112)', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const first = engine.pause(caller, id);
     await reached;
@@ -74,8 +74,8 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(a.operation?.id).toBe(b.operation?.id);
   });
 
-  it('tells an incompatible request what is under way, and changes nothing for it', async () => {
-    const { id } = await engine.create(caller, {});
+  it('refuse an incompatible request with the open operation, and change nothing', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const pausing = engine.pause(caller, id);
     await reached;
@@ -89,22 +89,22 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     });
   });
 
-  it('lets a kill supersede whatever is under way', async () => {
-    const { id } = await engine.create(caller, {});
+  it('let a kill supersede the open operation', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const pausing = engine.pause(caller, id).catch(TorporError.from);
     await reached;
     const killing = engine.kill(caller, id);
     letGo();
-    expect(await killing).toMatchObject({ state: 'killed' });
+    expect(await killing).toMatchObject({ sandbox: { state: 'killed' } });
     expect(await pausing).toMatchObject({ code: 'killed' });
     expect(await engine.operations('org', id, undefined, 10)).toMatchObject({
       items: expect.arrayContaining([expect.objectContaining({ kind: 'pause', outcome: 'superseded' })]),
     });
   });
 
-  it('answers twenty parallel resumes with one start (R46)', async () => {
-    const { id } = await engine.create(caller, {});
+  it('answer twenty parallel resumes with one start (R46)', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     const answers = await Promise.all(Array.from({ length: 20 }, () => engine.resume(caller, id)));
     expect(new Set(answers.map((answer) => answer.sandbox.generation))).toEqual(new Set([2]));
@@ -112,16 +112,16 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect(items.filter((operation) => operation.kind === 'resume')).toHaveLength(1);
   });
 
-  it('gives two who fork at once children of their own', async () => {
-    const { id } = await engine.create(caller, {});
+  it('give two concurrent forks children of their own', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     const [a, b] = await Promise.all([engine.fork(caller, id), engine.fork(caller, id)]);
-    const ids = [...a, ...b].map((fork) => ('sandbox' in fork ? fork.sandbox.id : 'failed'));
+    const ids = [...a.forks, ...b.forks].map((fork) => ('sandbox' in fork ? fork.sandbox.id : 'failed'));
     expect(new Set(ids).size).toBe(2);
   });
 
-  it('calls a sandbox running that is being snapshotted', async () => {
-    const { id } = await engine.create(caller, {});
+  it('report a sandbox as running while a snapshot of it is made', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const snapshot = engine.snapshot(caller, id);
     await reached;
@@ -130,29 +130,29 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     await snapshot;
   });
 
-  it('repeats the answer of a create whose checkpoint was deleted since', async () => {
-    const { id } = await engine.create(caller, {});
-    const kept = await engine.snapshot(caller, id);
+  it('repeat the answer of a create whose checkpoint was deleted since', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const kept = (await engine.snapshot(caller, id)).checkpoint;
     const keyed = { ...caller, idempotencyKey: 'from' };
-    const first = await engine.create(keyed, { from: kept.id });
+    const first = (await engine.create(keyed, { from: kept.id })).sandbox;
     await engine.kill(caller, first.id);
     await engine.kill(caller, id);
     await engine.deleteCheckpoint('org', kept.id);
-    expect((await engine.create(keyed, { from: kept.id })).id).toBe(first.id);
+    expect((await engine.create(keyed, { from: kept.id })).sandbox.id).toBe(first.id);
   });
 
-  it('repeats the answer for a repeated key, also for twins at once (R112)', async () => {
+  it('repeat the answer for a repeated key, also for identical requests at once (R112)', async () => {
     const keyed = { ...caller, idempotencyKey: 'k1' };
     const answers = await Promise.all(
       Array.from({ length: 10 }, () => engine.create(keyed, { name: 'one' })),
     );
-    expect(new Set(answers.map((sandbox) => sandbox.id)).size).toBe(1);
-    expect((await engine.create(keyed, { name: 'one' })).id).toBe(answers[0]?.id);
+    expect(new Set(answers.map(({ sandbox }) => sandbox.id)).size).toBe(1);
+    expect((await engine.create(keyed, { name: 'one' })).sandbox.id).toBe(answers[0]?.sandbox.id);
     const { items } = await engine.list({ org: 'org' }, '', 10);
     expect(items).toHaveLength(1);
   });
 
-  it('refuses another body under the same key and changes nothing', async () => {
+  it('refuse another body under the same key and change nothing', async () => {
     const keyed = { ...caller, idempotencyKey: 'k1' };
     await engine.create(keyed, { name: 'one' });
     await expect(engine.create(keyed, { name: 'two' })).rejects.toMatchObject({
@@ -161,16 +161,16 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect((await engine.list({ org: 'org' }, '', 10)).items).toHaveLength(1);
   });
 
-  it('forgets a key after a day, and keeps those of two organisations apart', async () => {
-    const first = await engine.create({ org: 'org', idempotencyKey: 'k' }, {});
-    const foreign = await engine.create({ org: 'other', idempotencyKey: 'k' }, {});
+  it('forget a key after a day, and keep the keys of two organisations apart', async () => {
+    const first = (await engine.create({ org: 'org', idempotencyKey: 'k' }, {})).sandbox;
+    const foreign = (await engine.create({ org: 'other', idempotencyKey: 'k' }, {})).sandbox;
     world.clock.advance(24 * 3_600_000 + 1);
-    const second = await engine.create({ org: 'org', idempotencyKey: 'k' }, {});
+    const second = (await engine.create({ org: 'org', idempotencyKey: 'k' }, {})).sandbox;
     expect(new Set([first.id, foreign.id, second.id]).size).toBe(3);
   });
 
-  it('does not find what belongs to another organisation (R104)', async () => {
-    const { id } = await engine.create(caller, {});
+  it('do not find a sandbox of another organisation (R104)', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     const stranger = { org: 'other' };
     for (const attempt of [
       () => engine.get('other', id),
@@ -187,12 +187,12 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('running');
   });
 
-  it('keeps a stale owner from writing after another server took over (R111)', async () => {
-    const { id } = await engine.create(caller, {});
+  it('keep a stale owner from writing after another server took over (R111)', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const stale = engine.pause(caller, id).catch(TorporError.from);
     await reached;
-    // The first server sleeps past its lease; a second one finds the operation and undoes it.
+    // The first server misses its heartbeats; a second server finds the operation and undoes it.
     world.clock.advance(20_000);
     const second = await world.another();
     expect(await second.get('org', id)).toMatchObject({ state: 'running', checkpointId: null });

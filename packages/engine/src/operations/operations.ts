@@ -1,6 +1,7 @@
 /**
- * Where operations are accepted, driven and awaited: one at a time per sandbox. A twin of what is under
- * way joins it, anything else is told what is under way, and a kill supersedes it.
+ * Accepts, drives and awaits operations: one at a time per sandbox. A request that is identical to the
+ * open operation joins it; any other request is refused with the open operation's id; a kill that a caller
+ * asked for supersedes the open operation.
  */
 import {
   type OperationId,
@@ -11,11 +12,11 @@ import {
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { LedgerNotifications } from '../ledger/read.ts';
-import { decide, type Wish } from '../lifecycle.ts';
+import { decide } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
-import { refusedBy } from '../refused-by.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
-import { canonical, findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
+import { isIdentical, refused, supersedes, transitioning } from './admission.ts';
+import { findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
 import {
   endOperation,
   FenceLost,
@@ -25,42 +26,90 @@ import {
   insertOperation,
   type Operation,
   outcomeError,
+  type Succeeded,
 } from './operation.ts';
 import type { OperationHandle } from './operation-handle.ts';
+import {
+  type AnswerKind,
+  BROUGHT_ABOUT_BY,
+  type RepeatableKind,
+  type RequestedKind,
+  type RequestOf,
+} from './operation-kinds.ts';
 
-/** Who asks, and how the request can be told from another. */
+/** Who sends a request, and how a repetition of the request is recognised. */
 export interface Caller {
   readonly org: string;
-  /** The API that the caller speaks; a sandbox keeps that of the caller who created it. */
+  /** The API that the caller speaks; a sandbox keeps the dialect of the caller that created it. */
   readonly dialect?: Dialect | undefined;
   readonly idempotencyKey?: string;
-  /** Ends the waiting, not the operation. */
+  /** Ends the caller's waiting, not the operation. */
   readonly signal?: AbortSignal;
 }
 
-export interface Ask {
-  readonly kind: Exclude<OperationKind, 'create'> & Wish;
+/** What a new operation is to do. */
+interface Order<K extends OperationKind> {
+  readonly kind: K;
   readonly sandboxId: SandboxId;
   readonly caller: Caller;
-  readonly request: Readonly<Record<string, unknown>>;
+  readonly request: RequestOf<K>;
   readonly reason: Reason;
 }
 
-/** What the lock on the sandbox allows an accepted operation to write together with its own row. */
-export type Admit = (
-  tx: Transaction,
-  sandbox: Sandbox,
-  operation: Operation,
-  superseded: Operation | undefined,
-) => Promise<void>;
+/** What can be asked of a sandbox that exists. */
+type WishedKind = Exclude<RequestedKind, 'create'>;
 
 /** Drives an operation to its end, which it writes itself. */
-export type Drive = (handle: OperationHandle) => Promise<void>;
+type Drive = (handle: OperationHandle) => Promise<void>;
 
-export type Accepted =
-  /** `replayed` is the answer to a key that was used before, however long ago. */
-  | { readonly is: 'accepted' | 'joined' | 'replayed'; readonly operationId: OperationId }
-  | { readonly is: 'already'; readonly sandbox: Sandbox };
+/** An operation on an existing sandbox, and how it is carried out: in the accepting transaction, and after it. */
+interface Task<K extends WishedKind, A> extends Order<K> {
+  /** Writes what belongs to the accepting transaction. The sandbox is locked. `drive` receives what it returns. */
+  readonly admit: (
+    tx: Transaction,
+    sandbox: Sandbox,
+    operation: Operation,
+    superseded: Operation | undefined,
+  ) => Promise<A>;
+  readonly drive: (handle: OperationHandle, admitted: A) => Promise<void>;
+}
+
+/** How the creation of a sandbox is carried out. */
+interface NewWork<A> {
+  readonly caller: Caller;
+  /** What the idempotency key counts for: all that the caller asked for. */
+  readonly request: unknown;
+  readonly operation: Operation<'create'>;
+  /** Writes the rows of the sandbox and of the operation. `drive` receives what it returns. */
+  readonly insert: (tx: Transaction) => Promise<A>;
+  readonly drive: (handle: OperationHandle, inserted: A) => Promise<void>;
+}
+
+/** The end of an operation that a caller waited for. */
+interface Ended<K extends WishedKind> {
+  readonly is: 'ended';
+  readonly operation: Succeeded<AnswerKind<K>>;
+  /** Another caller had begun the operation. */
+  readonly joined: boolean;
+}
+
+/** What the caller asks for is true already; no operation was needed. */
+interface Already {
+  readonly is: 'already';
+  readonly sandbox: Sandbox;
+}
+
+/** What the accepting transaction decided. */
+type Acceptance<A> =
+  | {
+      readonly is: 'accepted';
+      readonly operation: Operation;
+      readonly superseded: Operation | undefined;
+      readonly admitted: A;
+    }
+  /** `replayed`: the idempotency key was used before, however long ago. */
+  | { readonly is: 'joined' | 'replayed'; readonly operation: Pick<Operation, 'id'> }
+  | Already;
 
 /** What operations need of the context that they are part of. */
 type OperationParts = Pick<Context, 'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report'>;
@@ -71,137 +120,149 @@ interface Driven {
 }
 
 export class Operations {
-  private readonly ctx: OperationParts;
-  private readonly growth: LedgerNotifications;
-  private readonly driven = new Map<OperationId, Driven>();
+  readonly #ctx: OperationParts;
+  readonly #notifications: LedgerNotifications;
+  readonly #driven = new Map<OperationId, Driven>();
 
-  constructor(ctx: OperationParts, growth: LedgerNotifications) {
-    this.ctx = ctx;
-    this.growth = growth;
+  constructor(ctx: OperationParts, notifications: LedgerNotifications) {
+    this.#ctx = ctx;
+    this.#notifications = notifications;
   }
 
-  /** A new operation row; not yet written. */
-  draft(ask: Omit<Ask, 'kind'> & { readonly kind: OperationKind }): Operation {
-    const now = this.ctx.clock.now();
-    return {
-      id: this.ctx.ids.next('op'),
-      org: ask.caller.org,
-      sandboxId: ask.sandboxId,
-      parentId: null,
-      kind: ask.kind,
-      request: ask.request,
-      reason: ask.reason,
-      owner: this.ctx.serverId,
-      fence: 1,
-      phase: null,
-      startedAt: now,
-      deadlineAt: now + this.ctx.settings.operationMs,
-      endedAt: null,
-      outcome: null,
-      result: null,
-      error: null,
-    };
+  /** Accepts an operation on an existing sandbox or refuses it, drives it, and waits for its end. */
+  async run<K extends Exclude<WishedKind, RepeatableKind>, A>(
+    task: Task<K, A>,
+  ): Promise<Succeeded<AnswerKind<K>>> {
+    const ended = await this.runUnlessTrue<K, A>(task);
+    if (ended.is === 'already') throw new Error(`The wish "${task.kind}" cannot be true already.`);
+    return ended.operation;
   }
 
-  /** Accepts a wish under the sandbox's lock, or says why not; then starts driving it. */
-  async accept(ask: Ask, admit: Admit, drive: Drive): Promise<Accepted> {
-    let superseded: Operation | undefined;
-    let operation: Operation | undefined;
-    const accepted = await this.once(async (tx): Promise<Accepted> => {
-      superseded = undefined;
-      operation = undefined;
-      const key = keyOf(ask, ask.sandboxId);
-      const known = key === undefined ? undefined : await findByKey(tx, key, this.ctx.clock.now());
-      if (known !== undefined) return { is: 'replayed', operationId: known };
+  /** Like `run`, for a wish that may be true already. */
+  async runUnlessTrue<K extends WishedKind, A>(task: Task<K, A>): Promise<Ended<K> | Already> {
+    const acceptance = await this.#accept(task);
+    if (acceptance.is === 'already') return acceptance;
+    if (acceptance.is === 'accepted') {
+      const { operation, superseded, admitted } = acceptance;
+      this.drive(operation, async (handle) => {
+        // The driver of the superseded operation must have stopped before anything is destroyed under it.
+        if (superseded !== undefined) await this.#interrupt(superseded.id);
+        await task.drive(handle, admitted);
+      });
+    }
+    const operation = await this.#answer(task.kind, acceptance.operation.id, task.caller.signal);
+    return { is: 'ended', operation, joined: acceptance.is === 'joined' };
+  }
 
-      const sandbox = await lockSandbox(tx, ask.sandboxId);
-      if (sandbox.org !== ask.caller.org) throw noSuchSandbox(ask.sandboxId);
-      const decision = decide(sandbox.state, ask.kind);
+  /** Accepts an operation under the sandbox's lock, or throws why not. */
+  async #accept<A>({ admit, ...order }: Task<WishedKind, A>): Promise<Acceptance<A>> {
+    return this.#withRetry(async (tx): Promise<Acceptance<A>> => {
+      const key = keyOf(order, order.sandboxId);
+      const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
+      if (known !== undefined) return { is: 'replayed', operation: { id: known } };
+
+      const sandbox = await lockSandbox(tx, order.sandboxId);
+      if (sandbox.org !== order.caller.org) throw noSuchSandbox(order.sandboxId);
+      const decision = decide(sandbox.state, order.kind);
       const open = await findOpenOperation(tx, sandbox.id);
-      // A sandbox that runs is running, also while it is being snapshotted.
-      const already = decision.kind === 'already' && (open === undefined || ask.kind === 'resume');
+      // A sandbox stays running while a snapshot of it is made.
+      const already = decision.kind === 'already' && (open === undefined || order.kind === 'resume');
       if (already) {
-        if (key !== undefined) await this.rememberAlready(tx, ask, key);
+        if (key !== undefined) await this.#rememberAlready(tx, order, key);
         return { is: 'already', sandbox };
       }
-      if (open !== undefined && !supersedes(ask, open)) {
-        if (!isTwin(open, ask)) throw transitioning(open);
-        if (key !== undefined) await rememberKey(tx, key, open.id, this.keyExpiry());
-        return { is: 'joined', operationId: open.id };
+      if (open !== undefined && !supersedes(order, open)) {
+        if (!isIdentical(open, order)) throw transitioning(open);
+        if (key !== undefined) await rememberKey(tx, key, open.id, this.#keyExpiry());
+        return { is: 'joined', operation: open };
       }
-      if (decision.kind === 'refused') throw refused(sandbox, ask.kind);
+      if (decision.kind === 'refused') throw refused(sandbox, order.kind);
       if (open !== undefined) {
-        superseded = open;
-        await endOperation(tx, open, this.ctx.clock.now(), {
+        await endOperation(tx, open, this.#ctx.clock.now(), {
           outcome: 'superseded',
           error: new TorporError('killed', 'The sandbox was killed while this was under way.'),
         });
       }
-      operation = this.draft(ask);
+      const operation = this.draft(order);
       await insertOperation(tx, operation);
-      if (key !== undefined) await rememberKey(tx, key, operation.id, this.keyExpiry());
-      await admit(tx, sandbox, operation, superseded);
-      return { is: 'accepted', operationId: operation.id };
+      if (key !== undefined) await rememberKey(tx, key, operation.id, this.#keyExpiry());
+      const admitted = await admit(tx, sandbox, operation, open);
+      return { is: 'accepted', operation, superseded: open, admitted };
     });
-    if (operation !== undefined) {
-      // The driver of what was superseded must be out of the way before anything is destroyed under it.
-      const gone = superseded === undefined ? Promise.resolve() : this.interrupt(superseded.id);
-      this.drive(operation, async (handle) => {
-        await gone;
-        await drive(handle);
-      });
-    }
-    return accepted;
   }
 
-  /** Accepts the creation of something that has no row to lock yet. */
-  async acceptNew(
-    caller: Caller,
-    request: unknown,
-    operation: Operation,
-    insert: (tx: Transaction) => Promise<void>,
-    drive: Drive,
-  ): Promise<OperationId> {
+  /** Accepts the creation of a sandbox, which has no row to lock yet; drives it, and waits for its end. */
+  async runNew<A>(work: NewWork<A>): Promise<Succeeded<'create'>> {
+    const { caller, request, operation, insert, drive } = work;
     const key = keyOf({ caller, request, kind: operation.kind }, '');
-    const id = await this.once(async (tx) => {
-      const known = key === undefined ? undefined : await findByKey(tx, key, this.ctx.clock.now());
-      if (known !== undefined) return known;
-      // First of all, so that a twin waits here and finds the other's operation, not what that one made.
-      if (key !== undefined) await rememberKey(tx, key, operation.id, this.keyExpiry());
-      await insert(tx);
-      return operation.id;
+    const acceptance = await this.#withRetry(async (tx) => {
+      const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
+      if (known !== undefined) return { id: known };
+      // The key comes first, so that an identical request waits here and finds this operation instead of its sandbox.
+      if (key !== undefined) await rememberKey(tx, key, operation.id, this.#keyExpiry());
+      return { id: operation.id, inserted: await insert(tx) };
     });
-    if (id === operation.id) this.drive(operation, drive);
-    return id;
+    if ('inserted' in acceptance) {
+      const { inserted } = acceptance;
+      this.drive(operation, (handle) => drive(handle, inserted));
+    }
+    return this.#answer('create', acceptance.id, caller.signal);
   }
 
-  /** What this very request made when it was asked before; looked at before anything else can refuse it. */
-  async replay(
+  /** A new operation; not yet written. */
+  draft<K extends OperationKind>(order: Order<K>): Operation<K> {
+    const now = this.#ctx.clock.now();
+    return {
+      kind: order.kind,
+      id: this.#ctx.ids.next('op'),
+      org: order.caller.org,
+      sandboxId: order.sandboxId,
+      parentId: null,
+      request: order.request,
+      reason: order.reason,
+      owner: this.#ctx.serverId,
+      fence: 1,
+      phase: null,
+      startedAt: now,
+      deadlineAt: now + this.#ctx.settings.operationMs,
+      endedAt: null,
+      outcome: null,
+      result: null,
+      error: null,
+    } as Operation<K>;
+  }
+
+  /**
+   * The operation that this very request led to when it was sent before, once it has ended. Verbs ask this before
+   * anything that may have changed since can refuse the repeated request.
+   */
+  async replayed<K extends RequestedKind>(
     caller: Caller,
-    kind: string,
-    thing: SandboxId | '',
+    kind: K,
+    sandboxId: SandboxId | '',
     request: unknown,
-  ): Promise<OperationId | undefined> {
-    const key = keyOf({ caller, request, kind }, thing);
+  ): Promise<Succeeded<AnswerKind<K>> | undefined> {
+    const key = keyOf({ caller, request, kind }, sandboxId);
     if (key === undefined) return undefined;
-    return this.ctx.db.transaction((tx) => findByKey(tx, key, this.ctx.clock.now()));
+    const id = await this.#ctx.db.transaction((tx) => findByKey(tx, key, this.#ctx.clock.now()));
+    return id === undefined ? undefined : this.#answer(kind, id, caller.signal);
   }
 
-  /** Drives an operation that is ours; used for new ones and for those taken over. */
+  /** Drives an operation whose fence this server holds: a new operation, or an operation that it took over. */
   drive(operation: Operation, drive: Drive): void {
     const controller = new AbortController();
     const timer = new AbortController();
-    const left = Math.max(0, operation.deadlineAt - this.ctx.clock.now());
-    this.ctx.clock.sleep(left, timer.signal).then(
+    const left = Math.max(0, operation.deadlineAt - this.#ctx.clock.now());
+    this.#ctx.clock.sleep(left, timer.signal).then(
       () => controller.abort(new TorporError('timeout', `Operation ${operation.id} did not end in time.`)),
       () => {},
     );
     const done = drive({ operation, signal: controller.signal })
       .catch((thrown: unknown) => {
-        // Nobody's answer depends on this: the row says what became of the operation, and one that is
-        // still open is taken up by the reconciler.
+        // No answer depends on this error: the row says how the operation ended, and the reconciler takes up an
+        // operation that is still open.
         if (!(thrown instanceof FenceLost)) {
-          this.ctx.report('operation left open', {
+          this.#ctx.report('operation left open', {
             operationId: operation.id,
             kind: operation.kind,
             error: thrown,
@@ -210,30 +271,30 @@ export class Operations {
       })
       .finally(() => {
         timer.abort();
-        this.driven.delete(operation.id);
+        this.#driven.delete(operation.id);
       });
-    this.driven.set(operation.id, { done, controller });
+    this.#driven.set(operation.id, { done, controller });
   }
 
   isDriving(id: OperationId): boolean {
-    return this.driven.has(id);
+    return this.#driven.has(id);
   }
 
-  /** Waits until nothing is being driven here any more. */
+  /** Waits until this server drives no operation any more. */
   async idle(): Promise<void> {
-    while (this.driven.size > 0) await Promise.all([...this.driven.values()].map((driven) => driven.done));
+    while (this.#driven.size > 0) await Promise.all([...this.#driven.values()].map((driven) => driven.done));
   }
 
   /**
-   * The operation once it has ended, whoever drives it; throws its error when it failed. One that was
-   * driven here and had to be left open is not waited for: the reconciler, who may be asking, ends it later.
+   * The operation once it has ended, on whichever server; throws its error when it failed. An operation that this
+   * server drove and left open is not waited for: the reconciler ends it later, and may itself wait here.
    */
   async finished(id: OperationId, signal: AbortSignal = new AbortController().signal): Promise<Operation> {
     for (;;) {
-      const grown = this.growth.next(signal);
-      const here = this.driven.get(id);
+      const grown = this.#notifications.next(signal);
+      const here = this.#driven.get(id);
       if (here !== undefined) await Promise.race([here.done, aborted(signal)]);
-      const operation = await findOperation(this.ctx.db, id);
+      const operation = await findOperation(this.#ctx.db, id);
       if (operation === undefined) throw new TorporError('not_found', `There is no operation ${id}.`);
       if (operation.outcome === 'succeeded') return operation;
       if (operation.endedAt !== null) throw outcomeError(operation);
@@ -243,76 +304,60 @@ export class Operations {
     }
   }
 
-  private async interrupt(id: OperationId): Promise<void> {
-    const driven = this.driven.get(id);
+  /** The operation that answers a request, once it has succeeded. */
+  async #answer<K extends RequestedKind>(
+    kind: K,
+    id: OperationId,
+    signal: AbortSignal | undefined,
+  ): Promise<Succeeded<AnswerKind<K>>> {
+    const operation = await this.finished(id, signal);
+    if (answers(kind, operation)) return operation;
+    throw new Error(`Operation ${id} is a ${operation.kind}, which does not answer a ${kind}.`);
+  }
+
+  async #interrupt(id: OperationId): Promise<void> {
+    const driven = this.#driven.get(id);
     driven?.controller.abort(new FenceLost(id));
     await driven?.done;
   }
 
-  /** The next request under this key gets the operation that made the wish true, whatever has become of it. */
-  private async rememberAlready(tx: Transaction, ask: Ask, key: Key): Promise<void> {
-    const done = await findLastDone(tx, ask.sandboxId, MADE_TRUE_BY[ask.kind] ?? []);
-    if (done !== undefined) await rememberKey(tx, key, done.id, this.keyExpiry());
+  /** The next request under this key gets the operation that made the wish true. */
+  async #rememberAlready(tx: Transaction, order: Order<WishedKind>, key: Key): Promise<void> {
+    const done = await findLastDone(tx, order.sandboxId, BROUGHT_ABOUT_BY[order.kind]);
+    if (done !== undefined) await rememberKey(tx, key, done.id, this.#keyExpiry());
   }
 
-  private keyExpiry(): number {
-    return this.ctx.clock.now() + this.ctx.settings.idempotencyMs;
+  #keyExpiry(): number {
+    return this.#ctx.clock.now() + this.#ctx.settings.idempotencyMs;
   }
 
-  /** Twins that arrive at once collide on a unique index; the later one looks again and finds the earlier. */
-  private async once<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+  /** Identical requests that arrive at once collide on a unique index; the later one retries and finds the earlier. */
+  async #withRetry<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     try {
-      return await this.ctx.db.transaction(work);
+      return await this.#ctx.db.transaction(work);
     } catch (thrown) {
       if (!(thrown instanceof ConstraintViolation && thrown.kind === 'unique')) throw thrown;
-      return this.ctx.db.transaction(work);
+      return this.#ctx.db.transaction(work);
     }
   }
 }
 
 function keyOf(
-  ask: { readonly caller: Caller; readonly kind: string; readonly request: unknown },
-  thing: string,
+  order: { readonly caller: Caller; readonly kind: string; readonly request: unknown },
+  sandboxId: SandboxId | '',
 ): Key | undefined {
-  const { org, idempotencyKey: key } = ask.caller;
+  const { org, idempotencyKey: key } = order.caller;
   return key === undefined
     ? undefined
-    : { org, route: `${ask.kind} ${thing}`, key, bodyHash: hashBody(ask.request) };
+    : { org, route: `${order.kind} ${sandboxId}`, key, bodyHash: hashBody(order.request) };
 }
 
-/** Which operations make a wish true that may be asked for again. */
-const MADE_TRUE_BY: Readonly<Partial<Record<OperationKind, readonly OperationKind[]>>> = {
-  pause: ['pause', 'recover'],
-  resume: ['create', 'resume', 'rollback'],
-  kill: ['kill'],
-};
-
-/** Somebody's kill ends whatever is under way; a policy waits for its turn. */
-function supersedes(ask: Ask, open: Operation): boolean {
-  return ask.kind === 'kill' && ask.reason === 'request' && open.kind !== 'kill';
-}
-
-/**
- * Two requests are the same when they would do the same; when to end the new life is settled afterwards.
- * Two forks never are: each caller wants children of its own.
- */
-function isTwin(open: Operation, ask: Ask): boolean {
-  if (ask.kind === 'fork') return false;
-  const essence = ({ timeoutSeconds: _, ...rest }: Readonly<Record<string, unknown>>) => canonical(rest);
-  return open.kind === ask.kind && essence(open.request) === essence(ask.request);
-}
-
-function transitioning(open: Operation): TorporError {
-  return new TorporError('transitioning', `The sandbox is busy: ${open.kind} is under way.`, {
-    sandboxId: open.sandboxId,
-    operationId: open.id,
-    retryAfterMs: 500,
-    details: { kind: open.kind, phase: open.phase },
-  });
-}
-
-function refused(sandbox: Sandbox, wish: Wish): TorporError {
-  return refusedBy(sandbox, `The sandbox is ${sandbox.state}, so it cannot be asked to ${wish}.`);
+function answers<K extends RequestedKind>(
+  kind: K,
+  operation: Operation,
+): operation is Operation & Succeeded<AnswerKind<K>> {
+  const kinds: readonly OperationKind[] = BROUGHT_ABOUT_BY[kind];
+  return kinds.includes(operation.kind) && operation.result !== null;
 }
 
 function stillUnderWay(operation: Operation): TorporError {

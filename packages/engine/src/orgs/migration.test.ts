@@ -51,7 +51,7 @@ describe.each(databaseKinds)('a database from before there were organisations, o
       ),
     );
 
-  it('gets a row for each organisation that anything belongs to, without quotas (R104)', async () => {
+  it('gets a row without quotas for each organisation that owns anything (R104)', async () => {
     await live('acme', [['creating', 5]]);
     await addKey('k1', 'default', 'first');
     await migrate(fresh.db, ALL_MIGRATIONS);
@@ -63,14 +63,14 @@ describe.each(databaseKinds)('a database from before there were organisations, o
     expect(new Set(orgs.flatMap(({ quotas }) => Object.values(quotas)))).toEqual(new Set([null]));
   });
 
-  it('has its default organisation also when nothing is in it yet (R104)', async () => {
+  it('gets the default organisation even when it is empty (R104)', async () => {
     await migrate(fresh.db, ALL_MIGRATIONS);
     const [org] = await listOrgs(fresh.db, '', 10);
     expect(org?.id).toBe('default');
     expect(org?.createdAt).toBeGreaterThan(1_700_000_000_000);
   });
 
-  it('makes operator keys of the keys that servers were started with, and of no others (R104)', async () => {
+  it('turns the keys that servers were started with into operator keys, and no others (R104)', async () => {
     await addKey('k1', 'default', 'first');
     await addKey('k2', 'default', 'TORPOR_API_KEY');
     await addKey('k3', 'default', 'ci');
@@ -81,7 +81,7 @@ describe.each(databaseKinds)('a database from before there were organisations, o
     expect(rows.map(({ id }) => id)).toEqual(['k1', 'k2']);
   });
 
-  it('finds what its sandboxes have used in the ledger (R104)', async () => {
+  it('computes the usage of its sandboxes from the ledger (R104)', async () => {
     await live('acme', [
       ['creating', 10],
       ['running', 20],

@@ -37,7 +37,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
       await updateQuotas(tx, ORG, { ...NONE, ...quotas });
     });
   const headOfLedger = () => world.db.query('SELECT position FROM ledger_head');
-  /** The details of the refusal, when that changed nothing. */
+  /** The details of the refusal; checks that the refusal changed nothing. */
   const refusal = async (work: () => Promise<unknown>) => {
     const before = await headOfLedger();
     const thrown = await work().then(
@@ -51,18 +51,18 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     return details;
   };
 
-  it('refuse a create that has no place, and say which quota, its limit and what is used (R104)', async () => {
+  it('refuse a create that exceeds a quota, and name the quota, its limit and its usage (R104)', async () => {
     const { engine } = world;
     await set({ runningSandboxes: 1 });
     await engine.create(caller, {});
     const details = await refusal(() => engine.create(caller, { name: 'refused' }));
     expect(details).toEqual({ quota: 'runningSandboxes', limit: 1, used: 1 });
-    // Other organisations do not notice.
-    expect(await engine.create({ org: 'elsewhere' }, {})).toMatchObject({ state: 'running' });
+    // Other organisations are not affected.
+    expect((await engine.create({ org: 'elsewhere' }, {})).sandbox).toMatchObject({ state: 'running' });
   });
 
-  it('are not passed by creates that come at once, on two servers (R104)', async () => {
-    // On PostgreSQL nothing but the database keeps the two apart.
+  it('are not exceeded by concurrent creates on two servers (R104)', async () => {
+    // On PostgreSQL only the lock in the database serialises the two servers.
     const second = await world.another();
     await set({ sandboxes: 3 });
     const creates = Array.from({ length: 8 }, (_, i) =>
@@ -76,29 +76,29 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     expect((await quotaUsage(world.db, ORG)).sandboxes).toBe(3);
   });
 
-  it('refuse a fork as a whole when not all children have a place (R104)', async () => {
+  it('refuse a whole fork when not all its children fit (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await set({ sandboxes: 3 });
     expect(await refusal(() => engine.fork(caller, id, { count: 3 }))).toMatchObject({ quota: 'sandboxes' });
-    expect(await engine.fork(caller, id, { count: 2 })).toHaveLength(2);
+    expect((await engine.fork(caller, id, { count: 2 })).forks).toHaveLength(2);
     await engine.pause(caller, id);
     await set({ sandboxes: 4, runningSandboxes: 3 });
-    // The source sleeps, so two run and there is room for one.
-    expect(await engine.fork(caller, id)).toHaveLength(1);
+    // The source is paused, so two run and one more fits.
+    expect((await engine.fork(caller, id)).forks).toHaveLength(1);
   });
 
-  it('count a resume and a rollback of a sleeping sandbox as running (R104)', async () => {
+  it('count a resume and a rollback of a paused sandbox as running (R104)', async () => {
     const { engine } = world;
-    const first = await engine.create(caller, {});
+    const first = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, first.id);
     await set({ runningSandboxes: 1 });
-    const second = await engine.create(caller, {});
+    const second = (await engine.create(caller, {})).sandbox;
     expect(await refusal(() => engine.resume(caller, first.id))).toMatchObject({ used: 1 });
     expect(
       await refusal(() => engine.rollback(caller, first.id, { checkpointId: checkpoint.id })),
     ).toMatchObject({ used: 1 });
-    // A sandbox that runs is running, whatever the quota.
+    // Operations on a running sandbox do not count again.
     await set({ runningSandboxes: 0 });
     expect(await engine.resume(caller, second.id)).toMatchObject({ resumed: false });
     await set({ runningSandboxes: 1 });
@@ -107,25 +107,25 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     expect(back.sandbox.state).toBe('running');
   });
 
-  it('never keep a sandbox from going to sleep (R104)', async () => {
+  it('never refuse a pause (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await set({ runningSandboxes: 0, sandboxes: 0, memoryMb: 0, diskMb: 0 });
     expect((await engine.pause(caller, id)).sandbox.state).toBe('paused');
   });
 
-  it('let a sandbox run on that its runtime has to put to sleep for a snapshot (R104)', async () => {
+  it('let a sandbox run on that its runtime has to pause for a snapshot (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, { runtime: 'sleeper' });
+    const { id } = (await engine.create(caller, { runtime: 'sleeper' })).sandbox;
     await set({ runningSandboxes: 1 });
     await engine.snapshot(caller, id);
     expect((await engine.get(ORG, id)).state).toBe('running');
   });
 
-  it('add up the memory limits of what runs (R104)', async () => {
+  it('add up the memory limits of running sandboxes (R104)', async () => {
     const { engine } = world;
     await set({ memoryMb: 1_000 });
-    const { id } = await engine.create(caller, { resources: { memoryMb: 600 } });
+    const { id } = (await engine.create(caller, { resources: { memoryMb: 600 } })).sandbox;
     const more = { resources: { memoryMb: 500 } };
     expect(await refusal(() => engine.create(caller, more))).toEqual({
       quota: 'memoryMb',
@@ -140,7 +140,7 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
 
   it('refuse new sandboxes and snapshots once the checkpoints fill the disk quota (R104)', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.snapshot(caller, id);
     await set({ diskMb: 1 });
     expect(await refusal(() => engine.snapshot(caller, id))).toMatchObject({ quota: 'diskMb', used: 1 });
@@ -149,16 +149,16 @@ describe.each(databaseKinds)('quotas on %s', (kind) => {
     await engine.snapshot(caller, id);
   });
 
-  it('free the idempotency key of what they refused (R104)', async () => {
+  it('free the idempotency key of a refused operation (R104)', async () => {
     const { engine } = world;
     const keyed = { ...caller, idempotencyKey: `quota-${kind}` };
     await set({ sandboxes: 0 });
     expect(await refusal(() => engine.create(keyed, {}))).toMatchObject({ limit: 0 });
     await set({});
-    expect(await engine.create(keyed, {})).toMatchObject({ state: 'running' });
+    expect((await engine.create(keyed, {})).sandbox).toMatchObject({ state: 'running' });
   });
 
-  it('let nothing begin in an organisation that was deleted (R104)', async () => {
+  it('refuse every operation in a deleted organisation (R104)', async () => {
     await world.db.transaction(async (tx) => {
       await insertOrg(tx, { id: 'gone', createdAt: 1, quotas: NONE, deletePausedAfterSeconds: 'default' });
       await markOrgDeleted(tx, 'gone', 2);

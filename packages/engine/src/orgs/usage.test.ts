@@ -9,7 +9,7 @@ const ORG = 'acme';
 const caller = { org: ORG };
 const SECOND = 1_000;
 
-/** A runtime that counts traffic, which the test makes up. */
+/** A runtime that reports the traffic that a test gives it. */
 class CountingRuntime extends MemoryRuntime {
   exchanged: Egress[] = [];
 
@@ -37,10 +37,10 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
   afterEach(() => world.dispose());
   const usage = (from = began, to = world.clock.now()) => usageOf(world.db, ORG, from, to);
 
-  it('adds up how long sandboxes ran and slept, of one organisation (R104)', async () => {
+  it('adds up how long the sandboxes of one organisation ran and were paused (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, { resources: { memoryMb: 256 } });
-    const other = await engine.create({ org: 'other' }, {});
+    const { id } = (await engine.create(caller, { resources: { memoryMb: 256 } })).sandbox;
+    const other = (await engine.create({ org: 'other' }, {})).sandbox;
     clock.advance(10 * SECOND);
     await engine.pause(caller, id);
     clock.advance(100 * SECOND);
@@ -65,9 +65,9 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     });
   });
 
-  it('cuts what lies across the ends of the range (R104)', async () => {
+  it('cuts spans at the ends of the range (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     clock.advance(60 * SECOND);
     await engine.pause(caller, id);
     clock.advance(60 * SECOND);
@@ -75,7 +75,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     expect(await usage(at(20), at(30))).toMatchObject({ runningSeconds: 10, pausedSeconds: 0 });
     expect(await usage(at(50), at(75))).toMatchObject({ runningSeconds: 10, pausedSeconds: 15 });
     expect(await usage(at(60), at(75))).toMatchObject({ runningSeconds: 0, pausedSeconds: 15 });
-    // The parts of a range make up the whole.
+    // The usage of the parts of a range adds up to that of the whole.
     const [left, right, whole] = [
       await usage(at(0), at(47)),
       await usage(at(47), at(100)),
@@ -85,16 +85,16 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     expect(left.pausedSeconds + right.pausedSeconds).toBe(whole.pausedSeconds);
   });
 
-  it('says that a figure is not known, and never 0, where nobody limits or counts (R104)', async () => {
+  it('reports null, not 0, where the runtime does not limit or count (R104)', async () => {
     const { engine, clock } = world;
     await engine.create(caller, {});
     clock.advance(SECOND);
     expect(await usage()).toMatchObject({ runningSeconds: 1, memoryMbSeconds: null, egressBytes: null });
   });
 
-  it('adds up the bytes that a runtime has counted, by the hour (R104)', async () => {
+  it('adds up the bytes that a runtime has counted, by hour (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, { runtime: 'counting' });
+    const { id } = (await engine.create(caller, { runtime: 'counting' })).sandbox;
     const exchange = (sent: number, received: number) =>
       counting.exchanged.push({ instance: { sandboxId: id, generation: 1 }, sent, received });
     exchange(10, 1_000);
@@ -114,18 +114,18 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
     });
   });
 
-  it('writes down what was counted when the server stops (R104)', async () => {
-    const { id } = await world.engine.create(caller, { runtime: 'counting' });
+  it('records the counted bytes when the server stops (R104)', async () => {
+    const { id } = (await world.engine.create(caller, { runtime: 'counting' })).sandbox;
     counting.exchanged.push({ instance: { sandboxId: id, generation: 1 }, sent: 7, received: 8 });
     await world.engine.stop();
     world.clock.advance(SECOND);
     expect((await usage()).egressBytes).toEqual({ sent: 7, received: 8 });
   });
 
-  it('counts the bytes of checkpoints for as long as they are kept (R104)', async () => {
+  it('counts the bytes of checkpoints as long as they are kept (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, {});
-    const checkpoint = await engine.snapshot(caller, id);
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const checkpoint = (await engine.snapshot(caller, id)).checkpoint;
     const bytes = checkpoint.bytes ?? 0;
     expect(bytes).toBeGreaterThan(0);
     clock.advance(10 * SECOND);
@@ -138,9 +138,9 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('loses nothing when the server dies between a pause and its answer (R104)', async () => {
     const { engine, clock, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     clock.advance(10 * SECOND);
-    // The instance is gone and nobody has told: the next server finds that out.
+    // The instance is gone without a report: the next server finds out.
     runtime.vanish(id, false);
     const next = await world.another();
     clock.advance(10 * SECOND);
@@ -151,7 +151,7 @@ describe.each(databaseKinds)('usage on %s', (kind) => {
 
   it('agrees with the events of the ledger, and its totals with its spans (R104)', async () => {
     const { engine, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     for (let i = 1; i <= 4; i++) {
       clock.advance(i * SECOND);
       await engine.pause(caller, id);

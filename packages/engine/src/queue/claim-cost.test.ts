@@ -1,6 +1,6 @@
 /**
- * A claim must cost the same however many jobs wait. What it costs is told by the database's own account of
- * what it reads, not by a clock.
+ * A claim must cost the same however many jobs wait. The cost is taken from the query plan of the database, not from a
+ * clock.
  */
 import { DatabaseSync } from 'node:sqlite';
 import { renderSql } from '@torpor/database';
@@ -22,7 +22,7 @@ describe.each(databaseKinds)('claiming on %s with 100,000 jobs waiting', (kind) 
   beforeAll(async () => {
     fresh = await freshDatabase(kind);
     db = fresh.db;
-    // Of four priorities, the two most urgent are not yet due: no claim may read through them.
+    // The jobs of the two most urgent of four priorities are not yet due: a claim must not read them all.
     await db.transaction((tx) =>
       tx.query(
         `${NUMBERS[kind]}
@@ -37,7 +37,7 @@ describe.each(databaseKinds)('claiming on %s with 100,000 jobs waiting', (kind) 
   });
   afterAll(() => fresh.dispose());
 
-  /** What a claim asks the database. */
+  /** The statements that a claim sends. */
   async function statementsOfAClaim(): Promise<Statement[]> {
     const asked: Statement[] = [];
     const watched = watch(db, asked);
@@ -47,14 +47,14 @@ describe.each(databaseKinds)('claiming on %s with 100,000 jobs waiting', (kind) 
     return asked;
   }
 
-  it.runIf(kind === 'sqlite')('goes by the index to what it needs', async () => {
+  it.runIf(kind === 'sqlite')('reads only the rows it needs, by the index', async () => {
     const [heads, lease] = (await statementsOfAClaim()).map((one) => planOnSqlite(fresh.path, one));
     expect(heads).toContain('queue_jobs_claim (queue=?)');
     expect(heads).toContain('queue_jobs_claim (queue=? AND priority>?)');
     expect(heads).toContain('queue_jobs_claim (queue=? AND priority=?)');
     expect(lease).toContain('queue_jobs_claim (queue=? AND priority=? AND claimable_at<?)');
     expect(`${heads}${lease}`).not.toMatch(/SCAN queue_jobs/);
-    // The one that is sorted is the short list of priorities in use.
+    // Only the short list of priorities in use is sorted.
     expect(`${heads}${lease}`.match(/TEMP B-TREE/g)).toHaveLength(1);
   });
 
@@ -74,7 +74,7 @@ interface Statement {
   readonly params: readonly SqlValue[];
 }
 
-/** The same database, which also notes what it is asked. */
+/** The same database, which also records its statements. */
 function watch(db: Database, asked: Statement[]): Database {
   const noting =
     (to: Pick<Database, 'query'>): Database['query'] =>
@@ -102,7 +102,7 @@ function planOnSqlite(path = '', { sql }: Statement): string {
   }
 }
 
-/** Runs the statement, and takes back what it did. */
+/** Runs the statement, and rolls it back. */
 async function pagesOnPostgres(db: Database, { sql, params }: Statement): Promise<number> {
   let pages = Number.NaN;
   const undone = new Error('undone');

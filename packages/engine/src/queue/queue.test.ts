@@ -53,7 +53,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(await take()).toBeUndefined();
     });
 
-    it('tells those who listen, after the commit', async () => {
+    it('notifies listeners after the commit', async () => {
       const heard = Promise.withResolvers<void>();
       const stop = await db.listen('queue', () => heard.resolve());
       await put();
@@ -61,7 +61,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       await stop();
     });
 
-    it('makes one job per key and queue until it has ended', async () => {
+    it('adds one job per key and queue until that job has ended', async () => {
       const first = await put({ dedupeKey: 'k' });
       expect(await put({ dedupeKey: 'k' })).toEqual({ id: first.id, created: false, state: 'waiting' });
       expect(await put({ dedupeKey: 'k', queue: 'other' })).toMatchObject({ created: true });
@@ -71,12 +71,12 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(await put({ dedupeKey: 'k' })).toMatchObject({ created: true, state: 'waiting' });
     });
 
-    it('makes any number of jobs without a key', async () => {
+    it('adds any number of jobs without a key', async () => {
       await Promise.all([put(), put(), put()]);
       expect((await countJobs(db)).get('q')?.waiting).toBe(3);
     });
 
-    it('makes one job of many that come at once with the same key', async () => {
+    it('adds one job for many concurrent calls with the same key', async () => {
       const answers = await Promise.all(Array.from({ length: 20 }, () => put({ dedupeKey: 'k' })));
       expect(answers.filter(({ created }) => created)).toHaveLength(1);
       expect(new Set(answers.map(({ id }) => id)).size).toBe(1);
@@ -84,7 +84,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
   });
 
   describe('claim', () => {
-    it('hands out the job with its payload and a lease', async () => {
+    it('returns the job with its payload and a lease', async () => {
       const { id } = await put({ payload: { a: [1, 'ü'] }, priority: 3, maxAttempts: 2 });
       expect(await take()).toEqual({
         id,
@@ -125,7 +125,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       await other.close();
     });
 
-    it('goes by priority, then by time, and leaves what is not yet due', async () => {
+    it('claims by priority, then by time, and skips jobs that are not yet due', async () => {
       const [late, early, urgent, future] = [
         await put({ priority: 1, runAt: NOW - 1 }),
         await put({ priority: 1, runAt: NOW - 2 }),
@@ -137,7 +137,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect((await take({ now: NOW + 1 }))?.id).toBe(future.id);
     });
 
-    it('looks at the queues in the order in which they are named, and at no others', async () => {
+    it('reads the queues in the given order, and no others', async () => {
       const inB = await put({ queue: 'b', priority: 0 });
       const inA = await put({ queue: 'a', priority: 9 });
       await put({ queue: 'c', priority: -1 });
@@ -146,7 +146,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(order.map((job) => job?.id)).toEqual([inA.id, inB.id, undefined]);
     });
 
-    it('takes over a job whose holder is gone, and says why', async () => {
+    it('takes over a job whose worker is gone, and says why', async () => {
       await put();
       const dead = await taken({ owner: 'dead' });
       expect(await take({ now: dead.leaseUntil - 1 })).toBeUndefined();
@@ -160,7 +160,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(job.token).toBeGreaterThan(dead.token);
     });
 
-    it('fails a job whose holders were gone too often, with what belongs to that (R20)', async () => {
+    it('fails a job whose workers died too often, together with the writes of onExhausted (R20)', async () => {
       await put({ maxAttempts: 2, priority: 1 });
       const healthy = await put({ priority: 1, runAt: NOW + 5 * LEASE });
       await taken();
@@ -184,7 +184,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect((await taken({ queues: ['mourning'] })).payload).toBe(job.id);
     });
 
-    it('leaves the job as it is when what belongs to its failure cannot be written', async () => {
+    it('leaves the job as it is when onExhausted fails', async () => {
       await put({ maxAttempts: 1 });
       const { id } = await taken();
       const onExhausted = async () => {
@@ -194,7 +194,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(await stored(id)).toMatchObject({ state: 'leased' });
     });
 
-    it('knows when there will be something to claim', async () => {
+    it('tells when the next job can be claimed', async () => {
       expect(await nextClaimableAt(db, ['q'])).toBeUndefined();
       await put({ runAt: NOW - 5 });
       await taken();
@@ -205,7 +205,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
   });
 
   describe('a lease', () => {
-    it('is held for longer by a heartbeat', async () => {
+    it('is extended by a heartbeat', async () => {
       await put();
       const job = await taken();
       await heartbeat(db, job, NOW + 900, LEASE);
@@ -213,7 +213,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(await take({ now: NOW + 1_900 })).toMatchObject({ id: job.id });
     });
 
-    it('ends with the job, together with its effects', async () => {
+    it('ends with the job, in one transaction with its effects', async () => {
       await put();
       const job = await taken();
       const attempt = db.transaction(async (tx) => {
@@ -227,7 +227,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(await take({ now: NOW + 10 * LEASE })).toBeUndefined();
     });
 
-    it('that ran out still counts while nobody else has the job', async () => {
+    it('that ran out still counts while no other worker has the job', async () => {
       await put();
       const job = await taken();
       await db.transaction((tx) => complete(tx, job, NOW + 10 * LEASE));
@@ -239,8 +239,8 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       ['fail', (held) => db.transaction((tx) => fail(tx, held, { error, now: NOW, retryAt: NOW }))],
       ['release', (held) => db.transaction((tx) => release(tx, held))],
       ['heartbeat', (held) => heartbeat(db, held, NOW + 99 * LEASE, LEASE)],
-    ])('that was lost does not let its former holder %s', (_, act) => {
-      it('when another holds the job (R111)', async () => {
+    ])('that was lost does not let its former worker %s', (_, act) => {
+      it('when another worker holds the job (R111)', async () => {
         await put();
         const stale = await taken({ owner: 'stale' });
         await taken({ owner: 'new', now: stale.leaseUntil });
@@ -259,7 +259,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       });
     });
 
-    it('that was lost rolls back what its former holder wrote with the end', async () => {
+    it('that was lost rolls back the effects of its former worker', async () => {
       await put();
       const stale = await taken();
       await taken({ now: stale.leaseUntil });
@@ -272,8 +272,8 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
     });
   });
 
-  describe('a job that is taken away', () => {
-    it('is over, whoever held it, and what the holder writes fails (R19)', async () => {
+  describe('a withdrawn job', () => {
+    it('has ended, and what its worker writes fails (R19)', async () => {
       await put();
       const held = await taken();
       await db.transaction((tx) => requireLease(tx, held));
@@ -284,7 +284,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       expect(await take()).toBeUndefined();
     });
 
-    it('that has ended stays as it ended', async () => {
+    it('that has ended already stays as it is', async () => {
       await put();
       const held = await taken();
       await db.transaction((tx) => complete(tx, held, NOW));
@@ -293,8 +293,8 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
     });
   });
 
-  describe('a server that is alone', () => {
-    it('need not wait for the leases of those before it (R20)', async () => {
+  describe('the only server', () => {
+    it('does not wait for the leases of earlier servers (R20)', async () => {
       await put();
       await put({ queue: 'other' });
       const held = await taken();
@@ -307,7 +307,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
   });
 
   describe('fail', () => {
-    it('puts the job back until its next attempt, with the reason', async () => {
+    it('returns the job to the queue until its next attempt, with the error', async () => {
       await put();
       const job = await taken();
       const state = await db.transaction((tx) => fail(tx, job, { error, now: NOW, retryAt: NOW + 50 }));
@@ -330,7 +330,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
   });
 
   describe('release', () => {
-    it('hands the job back as if it had not been claimed', async () => {
+    it('returns the job as if it had not been claimed', async () => {
       await put({ maxAttempts: 1 });
       const job = await taken();
       await db.transaction((tx) => release(tx, job));
@@ -352,7 +352,7 @@ describe.each(databaseKinds)('the queue on %s', (kind) => {
       });
     });
 
-    it('lets go of what ended long ago, a few at a time, and of nothing else', async () => {
+    it('deletes jobs that ended long ago, a few at a time, and no others', async () => {
       await Promise.all(Array.from({ length: 5 }, () => put()));
       for (const endedAt of [NOW, NOW + 1, NOW + 2, NOW + 3]) {
         const job = await taken();

@@ -11,11 +11,11 @@ import { type Job, LeaseLost } from './job.ts';
 import { complete } from './lease.ts';
 import { startWorker, type Worker, type WorkerOptions } from './worker.ts';
 
-/** A third of it is like no other pause, so that tests can tell who sleeps. */
+/** A third of it differs from every other pause, so that tests recognise the sleep between renewals. */
 const LEASE = 2_100;
 const POLL = 60_000;
 
-/** Something that happens once and can be waited for. */
+/** An event that happens once and can be awaited. */
 function event<T = void>() {
   return Promise.withResolvers<T>();
 }
@@ -67,7 +67,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     return row?.state;
   };
 
-  it('works on what waits when it starts and on what comes later, without waiting for the clock', async () => {
+  it('runs waiting jobs when it starts and new jobs at once, without waiting for the clock', async () => {
     const first = await put({ payload: 'first' });
     const seen: unknown[] = [];
     let next = event<unknown>();
@@ -86,7 +86,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     expect(faults).toEqual([]);
   });
 
-  it('wakes when the time of a job has come', async () => {
+  it('runs a job when it is due', async () => {
     const done = event<number>();
     await put({ runAt: clock.now() + 5_000 });
     await start(async () => {
@@ -99,7 +99,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     expect(await done.promise).toBe(due);
   });
 
-  it('looks now and then even when nobody told it', async () => {
+  it('polls even without notifications', async () => {
     const done = event();
     await start(async () => {
       done.resolve();
@@ -107,7 +107,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     });
     await clock.untilAsleepFor(POLL);
     await db.transaction((tx) =>
-      // As a notice that got lost looks from here.
+      // Simulates a lost notification.
       enqueue(
         { query: (...asked) => tx.query(...asked), notify: () => {} },
         {
@@ -122,7 +122,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     await done.promise;
   });
 
-  it('works on as many jobs at once as it may, and no more', async () => {
+  it('runs as many jobs at once as allowed, and no more', async () => {
     for (let i = 0; i < 5; i += 1) await put();
     let running = 0;
     let most = 0;
@@ -146,7 +146,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     expect(most).toBe(3);
   });
 
-  it('writes the effects together with the end, or neither', async () => {
+  it('writes the effects and the end in one transaction', async () => {
     const { id } = await put({ maxAttempts: 1 });
     const failed = event();
     await start(
@@ -161,7 +161,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     expect((await countJobs(db)).has('effects')).toBe(false);
   });
 
-  it('tries again after a growing time, and gives up after the last attempt', async () => {
+  it('retries after a growing delay, and fails the job after the last attempt', async () => {
     const { id } = await put({ maxAttempts: 3 });
     const failed = event<[Job, TorporError]>();
     await start(
@@ -181,7 +181,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     expect(faults).toHaveLength(3);
   });
 
-  it('gives up at once what is not to be tried again', async () => {
+  it('fails a job at once that is not to be retried', async () => {
     const { id } = await put();
     await start(
       async () => {
@@ -192,7 +192,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     await expect.poll(() => stateOf(id)).toBe('failed');
   });
 
-  it('keeps its lease for as long as it works', async () => {
+  it('keeps its lease as long as the handler runs', async () => {
     const { id } = await put();
     const gate = event();
     const begun = event();
@@ -214,7 +214,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     await expect.poll(() => stateOf(id)).toBe('done');
   });
 
-  it('tells the handler when another has the job, and writes nothing of it (R111)', async () => {
+  it('aborts the handler when another worker has the job, and writes none of its effects (R111)', async () => {
     const { id } = await put();
     const begun = event();
     const told = event<unknown>();
@@ -225,7 +225,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
       return (tx) => tx.query("UPDATE queue_jobs SET payload = 'stale'").then(() => undefined);
     });
     await begun.promise;
-    // As if this worker had been away for the length of a lease: the other's clock is ahead.
+    // The clock of the other worker is ahead by the length of a lease, so it takes the job over.
     const other = await claim(db, {
       queues: ['q'],
       owner: 'other',
@@ -242,7 +242,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     await expect.poll(() => faults).toMatchObject([{ code: 'conflict' }]);
   });
 
-  it('tells the handler when it cannot renew in time, because another may have the job', async () => {
+  it('aborts the handler when the lease cannot be renewed in time', async () => {
     await put();
     const begun = event();
     const told = event<unknown>();
@@ -275,7 +275,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
     stuck.resolve();
   });
 
-  it('goes on when the database was away', async () => {
+  it('continues after an outage of the database', async () => {
     let away = true;
     const flaky: Database = {
       ...plain(db),
@@ -299,7 +299,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
   });
 
   describe('stop', () => {
-    it('lets a handler finish that does, and takes nothing new', async () => {
+    it('waits for handlers, and claims no new jobs', async () => {
       const first = await put();
       const begun = event();
       const gate = event();
@@ -316,7 +316,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
       expect([await stateOf(first.id), await stateOf(second.id)]).toEqual(['done', 'waiting']);
     });
 
-    it('hands back the job of a handler that breaks off, without counting the attempt', async () => {
+    it('returns the job of an aborted handler without counting the attempt', async () => {
       const { id } = await put({ maxAttempts: 1 });
       const begun = event();
       const worker = await start(async (_, signal) => {
@@ -331,7 +331,7 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
       expect(job).toMatchObject({ id, attempts: 1 });
     });
 
-    it('does not wait for ever for a handler that heeds nothing, and lets its lease run out', async () => {
+    it('does not wait for ever for a handler that ignores its signal, and lets its lease run out', async () => {
       const { id } = await put();
       const begun = event();
       const worker = await start(async () => {
@@ -344,12 +344,12 @@ describe.each(databaseKinds)('a worker on %s', (kind) => {
       clock.advance(1_500);
       await stopped;
       clock.advance(2 * LEASE);
-      // A last renewal may have been under way, and holds the row for its moment.
+      // A last renewal may still be under way and hold the row lock.
       const takeOver = () => claim(db, { queues: ['q'], owner: 'next', now: clock.now(), leaseMs: LEASE });
       await expect.poll(takeOver).toMatchObject({ id, attempts: 2 });
     });
 
-    it('may be called before there was anything to do', async () => {
+    it('may be called before there was any job', async () => {
       const worker = await start(async () => undefined);
       await worker.stop();
       await worker.stop();

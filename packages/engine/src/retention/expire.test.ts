@@ -32,7 +32,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
   afterAll(() => world.dispose());
 
   async function paused(request: CreateRequest = {}): Promise<SandboxId> {
-    const { id } = await world.engine.create(caller, request);
+    const { id } = (await world.engine.create(caller, request)).sandbox;
     await world.engine.pause(caller, id);
     return id;
   }
@@ -92,7 +92,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     expect(killed?.type).toBe('sandbox.killed');
   });
 
-  it('deletes nothing that was not announced, however late the round comes (R95)', async () => {
+  it('deletes nothing that was not announced, however late the round runs (R95)', async () => {
     const id = await paused({ deletePausedAfterSeconds: 30 * DAY });
     await after(100 * DAY_MS);
     expect(await world.engine.get(org, id)).toMatchObject({
@@ -105,7 +105,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     expect(await state(id)).toBe('killed');
   });
 
-  it('cancels the deletion when the sandbox is resumed, and counts from the next pause on', async () => {
+  it('cancels the deletion when the sandbox is resumed, and counts from the next pause', async () => {
     const id = await paused({ deletePausedAfterSeconds: 2 * DAY });
     await after(DAY_MS);
     expect(await typesOf(id)).toContain('sandbox.expiring');
@@ -133,7 +133,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     });
   });
 
-  it('takes the policy of the organisation where the sandbox has none, and then the setting of the server', async () => {
+  it('uses the policy of the organisation if the sandbox has none, and then the setting of the server', async () => {
     const own = await paused({ deletePausedAfterSeconds: null });
     const ofOrg = await paused();
     await setOrg(5 * DAY);
@@ -151,7 +151,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     expect(items.map(({ id }) => id).sort()).toEqual([own, ofServer].sort());
   });
 
-  it('withdraws an announcement when the policy that called for it has changed', async () => {
+  it('withdraws an announcement when the policy has changed', async () => {
     await setOrg(2 * DAY);
     const id = await paused();
     await after(DAY_MS);
@@ -163,7 +163,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     expect((await world.engine.get(org, id)).deletesAt).toBeNull();
   });
 
-  it('announces again, a whole notice ahead, when the policy of the sandbox is set anew', async () => {
+  it('announces again, a full notice period ahead, when the policy of the sandbox is set again', async () => {
     const id = await paused({ deletePausedAfterSeconds: 2 * DAY });
     await after(DAY_MS);
     expect(await world.engine.setRetention(org, id, 1)).toMatchObject({ deletePausedAfterSeconds: 1 });
@@ -174,10 +174,10 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     await expect(world.engine.setRetention(org, id, null)).rejects.toMatchObject({ code: 'killed' });
   });
 
-  it('keeps named checkpoints and templates of a sandbox that it deletes', async () => {
-    const { id } = await world.engine.create(caller, { deletePausedAfterSeconds: DAY });
-    const named = await world.engine.snapshot(caller, id, { name: 'release' });
-    const made = await world.engine.snapshot(caller, id, {});
+  it('keeps the named checkpoints and templates of a deleted sandbox', async () => {
+    const { id } = (await world.engine.create(caller, { deletePausedAfterSeconds: DAY })).sandbox;
+    const named = (await world.engine.snapshot(caller, id, { name: 'release' })).checkpoint;
+    const made = (await world.engine.snapshot(caller, id, {})).checkpoint;
     await world.engine.nameTemplate(org, { name: 'mine', from: made.id });
     await world.engine.pause(caller, id);
     const { checkpointId } = await world.engine.get(org, id);
@@ -187,8 +187,8 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     await world.engine.reconcile();
     expect((await world.engine.checkpoint(org, checkpointId as never)).state).toBe('deleted');
     expect((await world.engine.checkpoint(org, named.id)).state).toBe('sealed');
-    expect((await world.engine.create(caller, { template: 'mine' })).state).toBe('running');
-    expect((await world.engine.create(caller, { from: named.id })).state).toBe('running');
+    expect((await world.engine.create(caller, { template: 'mine' })).sandbox.state).toBe('running');
+    expect((await world.engine.create(caller, { from: named.id })).sandbox.state).toBe('running');
   });
 
   it('finishes a deletion that failed half-way (R112)', async () => {

@@ -12,7 +12,7 @@ import type { Queryable, Transaction } from '../ports/database.ts';
 import { lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
 import { NotDue } from '../upkeep/sweeper.ts';
-import { kill } from '../verbs/kill.ts';
+import { killByPolicy } from '../verbs/kill.ts';
 import { keptForMs, retentionOfOrgs } from './policy.ts';
 
 export async function expirePaused(ctx: Context): Promise<void> {
@@ -135,8 +135,8 @@ async function setDeletion<T extends 'sandbox.expiring' | 'sandbox.expiry_withdr
 }
 
 /** Does not supersede an operation under way: the next round tries again. */
-async function killExpired(ctx: Context, { id, org }: Sandbox): Promise<void> {
-  await kill(ctx, { org }, id, 'expired', async (tx, sandbox) => {
+async function killExpired(ctx: Context, expired: Sandbox): Promise<void> {
+  await killByPolicy(ctx, expired, 'expired', async (tx, sandbox) => {
     const now = ctx.clock.now();
     const due = await dueAt(ctx, tx, sandbox);
     if (due === undefined || due > now) throw new NotDue();

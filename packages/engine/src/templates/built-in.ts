@@ -2,12 +2,12 @@
 import type { CheckpointId } from '@torpor/protocol';
 import { sealCaptured } from '../acts/seal.ts';
 import {
-  EVERYBODY,
   findCheckpoint,
   forRuntime,
   insertWriting,
   markDeleted,
   markSealed,
+  SHARED_ORG,
 } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
@@ -15,7 +15,7 @@ import type { Runtime, TemplateSpec } from '../ports/runtime.ts';
 import { within } from '../within.ts';
 import { definitionOf, findBuiltIn, insertTemplate, replaceCheckpoint } from './template.ts';
 
-export function builtInOrder(name: string): TemplateSpec {
+export function builtInSpec(name: string): TemplateSpec {
   return { name, root: { kind: 'builtin' }, services: [], env: {}, progress: async () => {} };
 }
 
@@ -46,7 +46,7 @@ async function prepareBuiltIn(
   const id = ctx.ids.next('ckpt');
   const row = {
     id,
-    org: EVERYBODY,
+    org: SHARED_ORG,
     sandboxId: null,
     generation: null,
     seq: 0,
@@ -61,7 +61,7 @@ async function prepareBuiltIn(
     `Preparing template "${name}"`,
     async (signal) => {
       const staging = await ctx.store.stage(id, signal);
-      const captured = await runtime.prepareTemplate(builtInOrder(name), staging, signal);
+      const captured = await runtime.prepareTemplate(builtInSpec(name), staging, signal);
       return sealCaptured(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
     },
   ).catch(async (thrown: unknown) => {
@@ -83,7 +83,7 @@ function insertBuiltIn(
   id: CheckpointId,
 ): Promise<boolean> {
   return insertTemplate(tx, {
-    org: EVERYBODY,
+    org: SHARED_ORG,
     name,
     runtime,
     definition: definitionOf({}),

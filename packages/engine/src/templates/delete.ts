@@ -1,7 +1,7 @@
 /** Deletes a template. Sandboxes made from it run on: the checkpoints that they depend on stay as long as they need them. */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
-import { giveUp, removeBytes } from '../checkpoints/retention.ts';
+import { deleteIfUnreferenced, removeBytes } from '../checkpoints/retention.ts';
 import type { Context } from '../context.ts';
 import { getTemplate } from './template.ts';
 
@@ -28,7 +28,7 @@ export async function deleteTemplate(ctx: Context, org: string, name: string): P
 /** Deletes a checkpoint that was made for the template. A checkpoint of a sandbox is left to the sandbox's retention. */
 async function deleteItsCheckpoint(ctx: Context, id: CheckpointId): Promise<void> {
   const checkpoint = await findCheckpoint(ctx.db, id);
-  if (checkpoint?.sandboxId !== null || !(await giveUp(ctx, id, 'unreferenced'))) return;
+  if (checkpoint?.sandboxId !== null || !(await deleteIfUnreferenced(ctx, id, 'unreferenced'))) return;
   ctx.background.run(`removing checkpoint ${id}`, () =>
     removeBytes(ctx, { ...checkpoint, state: 'deleted' }),
   );

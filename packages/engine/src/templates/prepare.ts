@@ -178,13 +178,13 @@ async function undo(
 
 function takenOver({ name }: Template): TorporError {
   return new TorporError('conflict', `Another server marked the template "${name}" as abandoned.`, {
-    hint: 'Make it again.',
+    hint: 'Create the template again.',
   });
 }
 
 function stopped({ name }: Template, cause: unknown): TorporError {
   return new TorporError('unreachable', `The server stopped while the template "${name}" was prepared.`, {
-    hint: 'Make it again.',
+    hint: 'Create the template again.',
     cause,
   });
 }

@@ -1,6 +1,6 @@
 /** Names of templates: built-in names are reserved, and every other name is unique in an organisation. */
 import { TorporError } from '@torpor/protocol';
-import { EVERYBODY } from '../checkpoints/checkpoint.ts';
+import { SHARED_ORG } from '../checkpoints/checkpoint.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { insertTemplate, type Template } from './template.ts';
 
@@ -10,9 +10,9 @@ export const BUILT_IN: readonly string[] = ['base'];
 export async function refuseTakenTemplateName(db: Queryable, org: string, name: string): Promise<void> {
   const rows = await db.query<{ org: string }>(
     "SELECT org FROM templates WHERE name = $2 AND (org = $1 OR org = $3) AND state <> 'failed'",
-    [org, name, EVERYBODY],
+    [org, name, SHARED_ORG],
   );
-  if (BUILT_IN.includes(name) || rows.some((row) => row.org === EVERYBODY)) {
+  if (BUILT_IN.includes(name) || rows.some((row) => row.org === SHARED_ORG)) {
     throw new TorporError('conflict', `The name "${name}" belongs to a built-in template.`, {
       hint: 'Choose another name.',
     });

@@ -7,7 +7,7 @@ import {
   type TemplateState,
   TorporError,
 } from '@torpor/protocol';
-import { type Checkpoint, EVERYBODY, findCheckpoint } from '../checkpoints/checkpoint.ts';
+import { type Checkpoint, findCheckpoint, SHARED_ORG } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
 
@@ -69,7 +69,7 @@ export async function findBuiltIn(
 ): Promise<Template | undefined> {
   const [row] = await db.query(
     `SELECT ${COLUMNS} FROM templates WHERE org = $1 AND name = $2 AND runtime = $3`,
-    [EVERYBODY, name, runtime],
+    [SHARED_ORG, name, runtime],
   );
   return row === undefined ? undefined : toTemplate(row);
 }
@@ -112,7 +112,7 @@ export async function firstCheckpoint(db: Queryable, template: Template): Promis
   const checkpoint = checkpointId === null ? undefined : await findCheckpoint(db, checkpointId);
   if (checkpoint !== undefined) return checkpoint;
   throw new TorporError('conflict', `The template "${name}" could not be made: ${error?.message}`, {
-    hint: 'Make it again, or delete it.',
+    hint: 'Create the template again, or delete it.',
   });
 }
 
@@ -120,7 +120,7 @@ export async function firstCheckpoint(db: Queryable, template: Template): Promis
 export async function listTemplates(db: Queryable, org: string): Promise<Template[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM templates WHERE org = $1 OR org = $2 ORDER BY name, org, runtime`,
-    [org, EVERYBODY],
+    [org, SHARED_ORG],
   );
   return rows.map(toTemplate);
 }
@@ -167,7 +167,7 @@ export async function replaceCheckpoint(
   const rows = await tx.query(
     `UPDATE templates SET checkpoint_id = $5
      WHERE org = $1 AND name = $2 AND runtime = $3 AND checkpoint_id = $4 RETURNING name`,
-    [EVERYBODY, name, runtime, old, next],
+    [SHARED_ORG, name, runtime, old, next],
   );
   return rows.length === 1;
 }

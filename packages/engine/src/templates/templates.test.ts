@@ -51,7 +51,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     return checkpoint.id;
   };
 
-  /** The runtime begins to make one, and goes on when it is let. */
+  /** The runtime begins to prepare a template, and continues when the test lets it. */
   function held() {
     let [begin, goOn, giveUp]: ((reason?: unknown) => void)[] = [];
     const begun = new Promise((resolve) => {
@@ -72,7 +72,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
   }
 
   describe('from an archive', () => {
-    it('is what sandboxes start from: its files, its memory, its services and its environment', async () => {
+    it('gives sandboxes its files, its memory, its services and its environment', async () => {
       const env = { LEVEL: '1', PLACE: 'template' };
       const made = await make('app', { services: [web], env, description: 'serves' });
       expect(made).toMatchObject({
@@ -86,7 +86,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       });
       const worker = { name: 'worker', command: 'work' };
       const request = { template: 'app', services: [worker], env: { PLACE: 'sandbox' } };
-      const sandbox = await engine.create(caller, request);
+      const sandbox = (await engine.create(caller, request)).sandbox;
       expect(sandbox).toMatchObject({
         template: 'app',
         baseId: made.checkpointId,
@@ -99,15 +99,15 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect(JSON.parse(row?.config ?? '')).toMatchObject({ env: { LEVEL: '1', PLACE: 'sandbox' } });
     });
 
-    it('gives way to a service of the sandbox that has the same name', async () => {
+    it('has its service replaced by a service of the sandbox with the same name', async () => {
       await make('app', { services: [web] });
       const own = { ...web, command: 'serve otherwise' };
-      expect((await engine.create(caller, { template: 'app', services: [own] })).services).toMatchObject([
-        own,
-      ]);
+      expect(
+        (await engine.create(caller, { template: 'app', services: [own] })).sandbox.services,
+      ).toMatchObject([own]);
     });
 
-    it('leaves nothing when it cannot be made: no row, no bytes, no name', async () => {
+    it('leaves no row, no bytes and no taken name when it cannot be made', async () => {
       const before = await stored();
       await refused(make('app', {}, 'hostile'), 'invalid_request');
       expect((await engine.templates('org')).map(({ name }) => name)).not.toContain('app');
@@ -125,15 +125,17 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       await refused(engine.template('org', 'app'), 'not_found');
     });
 
-    it('belongs to one runtime, which its sandboxes get without being asked', async () => {
+    it('belongs to one runtime, which its sandboxes get by default', async () => {
       await make('app', { runtime: 'provider' });
-      expect(await engine.create(caller, { template: 'app' })).toMatchObject({ runtime: 'provider' });
+      expect((await engine.create(caller, { template: 'app' })).sandbox).toMatchObject({
+        runtime: 'provider',
+      });
       await refused(engine.create(caller, { template: 'app', runtime: 'memory' }), 'not_found');
     });
   });
 
   describe('that is being prepared', () => {
-    it('says how far it has come, keeps its name, and cannot be used or deleted yet', async () => {
+    it('shows its phase, keeps its name, and cannot be used or deleted yet', async () => {
       const { begun, goOn } = held();
       const making = make('app');
       await begun;
@@ -145,7 +147,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       await refused(engine.create(caller, { template: 'app' }), 'transitioning');
       await refused(engine.deleteTemplate('org', 'app'), 'transitioning');
       await refused(make('app'), 'conflict');
-      // Longer than an operation may take: a large root does.
+      // Longer than an operation may take, as for a large root.
       world.clock.advance(130_000);
       await engine.heartbeat();
       await engine.reconcile();
@@ -153,7 +155,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect(await making).toMatchObject({ state: 'ready' });
     });
 
-    it('fails for those who stopped waiting with a reason that they find, and can be made again', async () => {
+    it('keeps the reason of its failure for a caller that stopped waiting, and can be made again', async () => {
       const { begun, fail } = held();
       const waiting = new AbortController();
       const request = { name: 'app', archive: await archiveOf('a root') };
@@ -173,7 +175,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       await refused(engine.template('org', 'app'), 'not_found');
     });
 
-    it('is given up when its server died, and what that server still does changes nothing', async () => {
+    it('fails when its server died, and what that server still does changes nothing', async () => {
       const { begun, goOn } = held();
       const before = await stored();
       const making = make('app');
@@ -191,7 +193,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect(await stored()).toEqual(before);
     });
 
-    it('does not hold up a server that stops', async () => {
+    it('does not delay a server that stops', async () => {
       const { begun } = held();
       const making = make('app').catch((thrown: unknown) => thrown);
       await begun;
@@ -201,7 +203,7 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect(await next.template('org', 'app')).toMatchObject({ state: 'failed' });
     });
 
-    it('takes no longer than it may', async () => {
+    it('fails when it takes too long', async () => {
       const { begun } = held();
       const making = make('app').catch((thrown: unknown) => thrown);
       await begun;
@@ -212,14 +214,14 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
   });
 
   describe('from a checkpoint', () => {
-    it('starts sandboxes with what it was sealed with, as a fork would', async () => {
-      const { id } = await engine.create(caller, { services: [web], env: { A: '1' } });
+    it('starts sandboxes with the services and environment of its source, like a fork', async () => {
+      const { id } = (await engine.create(caller, { services: [web], env: { A: '1' } })).sandbox;
       world.runtime.work(id, '/seeded', 'yes');
       const { checkpoint } = await engine.pause(caller, id);
       const made = await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
       expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web] });
-      const { id: first } = await engine.create(caller, { template: 'seeded' });
-      const { id: second, services } = await engine.create(caller, { template: 'seeded' });
+      const { id: first } = (await engine.create(caller, { template: 'seeded' })).sandbox;
+      const { id: second, services } = (await engine.create(caller, { template: 'seeded' })).sandbox;
       expect(services).toMatchObject([web]);
       for (const one of [first, second]) {
         expect(world.runtime.look(one)).toMatchObject({ files: { '/seeded': 'yes' }, counter: 1 });
@@ -230,8 +232,8 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       });
     });
 
-    it('keeps it for as long as the template is there, whatever becomes of its sandbox', async () => {
-      const { id } = await engine.create(caller, {});
+    it('keeps the checkpoint as long as the template exists, whatever happens to its sandbox', async () => {
+      const { id } = (await engine.create(caller, {})).sandbox;
       const { checkpoint } = await engine.pause(caller, id);
       await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
       await engine.resume(caller, id);
@@ -240,14 +242,16 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       await engine.reconcile();
       expect(await stored()).toContain(checkpoint.id);
       await refused(engine.deleteCheckpoint('org', checkpoint.id), 'conflict');
-      await engine.create(caller, { template: 'seeded' }).then((sandbox) => engine.kill(caller, sandbox.id));
+      await engine
+        .create(caller, { template: 'seeded' })
+        .then(({ sandbox }) => engine.kill(caller, sandbox.id));
       await engine.deleteTemplate('org', 'seeded');
       await engine.reconcile();
       expect(await stored()).not.toContain(checkpoint.id);
     });
 
-    it('is refused for what nobody else may start from, or is not there', async () => {
-      const { id } = await engine.create(caller, { runtime: 'provider' });
+    it('is refused for a checkpoint that cannot be forked or does not exist', async () => {
+      const { id } = (await engine.create(caller, { runtime: 'provider' })).sandbox;
       const { checkpoint } = await engine.pause(caller, id);
       await refused(engine.nameTemplate('org', { name: 'x', from: checkpoint.id }), 'capability_unsupported');
       await refused(engine.nameTemplate('org', { name: 'x', from: `ckpt_${'0'.repeat(20)}` }), 'not_found');
@@ -258,11 +262,11 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
   });
 
   describe('of an organisation', () => {
-    it('is not there for another one, which may use its name (R104)', async () => {
+    it('is not visible to another organisation, which may use its name (R104)', async () => {
       const { checkpointId } = await make('app');
       if (checkpointId === null) throw new Error('It is not ready.');
-      const { id } = await engine.create(caller, {});
-      const snapshot = await engine.snapshot(caller, id);
+      const { id } = (await engine.create(caller, {})).sandbox;
+      const snapshot = (await engine.snapshot(caller, id)).checkpoint;
       await refused(engine.template('other', 'app'), 'not_found');
       await refused(engine.create({ org: 'other' }, { template: 'app' }), 'not_found');
       await refused(engine.deleteTemplate('other', 'app'), 'not_found');
@@ -272,30 +276,30 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect((await engine.templates('other')).map(({ name }) => name)).not.toContain('app');
       const archive = await archiveOf('another root');
       await engine.prepareTemplate({ org: 'other' }, { name: 'app', archive });
-      const theirs = await engine.create({ org: 'other' }, { template: 'app' });
+      const theirs = (await engine.create({ org: 'other' }, { template: 'app' })).sandbox;
       expect(world.runtime.look(theirs.id)?.files).toEqual({ '/root': 'another root' });
     });
 
-    it('has a name that is not taken and not built in, and of twins one wins', async () => {
-      const { id } = await engine.create(caller, {});
-      const { id: from } = await engine.snapshot(caller, id);
+    it('has a name that is neither taken nor built in; of two concurrent creates one succeeds', async () => {
+      const { id } = (await engine.create(caller, {})).sandbox;
+      const { id: from } = (await engine.snapshot(caller, id)).checkpoint;
       await make('app');
       await refused(make('app'), 'conflict');
       await refused(engine.refuseTemplate('org', { name: 'app' }), 'conflict');
       for (const name of ['app', 'base'])
         await refused(engine.nameTemplate('org', { name, from }), 'conflict');
       await refused(make('base'), 'conflict');
-      const twins = await Promise.allSettled(
+      const creates = await Promise.allSettled(
         [1, 2, 3].map(() => engine.nameTemplate('org', { name: 'x', from })),
       );
-      expect(twins.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected', 'rejected']);
+      expect(creates.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected', 'rejected']);
     });
   });
 
   describe('that is deleted', () => {
-    it('leaves its sandboxes alone, and its bytes for as long as one of them needs them', async () => {
+    it('keeps its sandboxes, and its bytes as long as one of them needs them', async () => {
       const { checkpointId } = await make('app');
-      const { id } = await engine.create(caller, { template: 'app' });
+      const { id } = (await engine.create(caller, { template: 'app' })).sandbox;
       await engine.deleteTemplate('org', 'app');
       await refused(engine.create(caller, { template: 'app' }), 'not_found');
       await engine.reconcile();
@@ -306,22 +310,23 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect(await stored()).not.toContain(checkpointId);
     });
 
-    it('goes with its bytes at once when nobody needs them', async () => {
+    it('is removed with its bytes at once when no sandbox needs them', async () => {
       const before = await stored();
       await make('app');
       await engine.deleteTemplate('org', 'app');
       await expect.poll(stored).toEqual(before);
     });
 
-    it('does not keep a sandbox from waking that may fall back on it', async () => {
+    it('does not keep a sandbox from resuming that may fall back to it', async () => {
       await make('app');
-      const { id } = await engine.create(caller, { template: 'app', fallback: ['files', 'template'] });
+      const { id } = (await engine.create(caller, { template: 'app', fallback: ['files', 'template'] }))
+        .sandbox;
       await engine.pause(caller, id);
       await engine.deleteTemplate('org', 'app');
       expect((await engine.resume(caller, id)).sandbox.state).toBe('running');
     });
 
-    it('is not a built-in one', async () => {
+    it('cannot be a built-in one', async () => {
       await refused(engine.deleteTemplate('org', 'base'), 'forbidden');
     });
   });

@@ -17,7 +17,7 @@ export async function failAbandonedTemplates(ctx: Context): Promise<void> {
 async function failTemplate(ctx: Context, template: Template): Promise<void> {
   const { name, writingId } = template;
   const error = new TorporError('unreachable', `The server died while the template "${name}" was prepared.`, {
-    hint: 'Make it again.',
+    hint: 'Create the template again.',
   });
   await ctx.db.transaction(async (tx) => {
     // The template may have become ready since it was listed.

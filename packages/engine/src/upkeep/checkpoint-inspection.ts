@@ -5,8 +5,8 @@
 import { forEachBounded } from '@torpor/host';
 import type { SandboxState } from '@torpor/protocol';
 import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
-import { provesDamage, recordLooks } from '../checkpoints/health.ts';
-import { lookAt } from '../checkpoints/soundness.ts';
+import { provesDamage, recordChecks } from '../checkpoints/health.ts';
+import { checkParts } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
@@ -55,7 +55,7 @@ async function limitLoad({ clock, settings }: Context, worked: number, signal: A
 }
 
 async function inspectOne(ctx: Context, checkpoint: Checkpoint, counts: InspectionCounts): Promise<void> {
-  const results = await lookAt(ctx, checkpoint);
+  const results = await checkParts(ctx, checkpoint);
   counts.inspected++;
   if (results.some(({ error }) => provesDamage(error))) {
     if (await isBeingConsumed(ctx, checkpoint)) return;
@@ -63,7 +63,7 @@ async function inspectOne(ctx: Context, checkpoint: Checkpoint, counts: Inspecti
   } else if (results.some(({ error }) => error !== null)) {
     counts.unknown++;
   }
-  await recordLooks(ctx, checkpoint, results);
+  await recordChecks(ctx, checkpoint, results);
 }
 
 /** A start may consume a checkpoint that a provider keeps, and records that when it is done. */

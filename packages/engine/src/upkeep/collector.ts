@@ -3,7 +3,7 @@
 import type { CheckpointId } from '@torpor/protocol';
 import {
   announceExpiry,
-  giveUp,
+  deleteIfUnreferenced,
   listCollectable,
   listExpired,
   listExpiring,
@@ -43,18 +43,20 @@ export async function collectCheckpoints(ctx: Context): Promise<void> {
     (after, limit) => listUnfinished(db, clock.now(), settings.operationMs, after, limit),
     pageSize,
   );
-  await each('giving up an unfinished checkpoint', unfinished, (c) => giveUp(ctx, c.id, 'unfinished'));
+  await each('giving up an unfinished checkpoint', unfinished, (c) =>
+    deleteIfUnreferenced(ctx, c.id, 'unfinished'),
+  );
 
   const expiring = await listExpiring(db, clock.now() + settings.expiryNoticeMs, pageSize);
   const expired = await listExpired(db, clock.now(), pageSize);
   await each('announcing an expiry', expiring, (c) => announceExpiry(ctx, c));
-  await each('expiring a checkpoint', expired, (c) => giveUp(ctx, c.id, 'expired'));
+  await each('expiring a checkpoint', expired, (c) => deleteIfUnreferenced(ctx, c.id, 'expired'));
 
   const collectable = inPages(
     (after, limit) => listCollectable(db, settings.keepPrevious, after, limit),
     pageSize,
   );
-  await each('collecting a checkpoint', collectable, (c) => giveUp(ctx, c.id, 'unreferenced'));
+  await each('collecting a checkpoint', collectable, (c) => deleteIfUnreferenced(ctx, c.id, 'unreferenced'));
 
   const removable = inPages((after, limit) => listToRemove(db, after, limit), pageSize);
   await each('removing a checkpoint', removable, (c) => removeBytes(ctx, c));

@@ -11,27 +11,28 @@ import { within } from '../within.ts';
 import { compareSandbox } from './reconciler.ts';
 
 export class EndedInstances {
-  readonly #ctx: Context;
+  readonly #context: () => Context;
   readonly #repairing = new Map<SandboxId, Promise<void>>();
 
-  constructor(ctx: Context) {
-    this.#ctx = ctx;
+  /** Lazily, because this is part of the context. */
+  constructor(context: () => Context) {
+    this.#context = context;
   }
 
   /** Called by the runtime when an instance has ended. Returns at once. */
   onEnded(instance: Instance): void {
-    this.#ctx.background.run(`repairing ${instance.sandboxId}`, async () => {
-      const sandbox = await findSandbox(this.#ctx.db, instance.sandboxId);
+    this.#context().background.run(`repairing ${instance.sandboxId}`, async () => {
+      const sandbox = await findSandbox(this.#context().db, instance.sandboxId);
       if (sandbox?.generation === instance.generation) await this.#repair(sandbox);
     });
   }
 
   /** For a caller that found the instance dead: waits for the repair, but not longer than for an observation. */
   async waitForRepair(sandbox: Sandbox): Promise<void> {
-    const { clock, settings } = this.#ctx;
+    const { clock, settings } = this.#context();
     await within(clock, settings.observeMs, 'Repairing', () => this.#repair(sandbox)).catch(
       (error: unknown) =>
-        this.#ctx.report('the repair of a sandbox that has ended continues', {
+        this.#context().report('the repair of a sandbox that has ended continues', {
           sandboxId: sandbox.id,
           error,
         }),
@@ -48,10 +49,13 @@ export class EndedInstances {
 
   /** Waits for an operation under way: it notices the end itself, or leaves the sandbox to be compared afterwards. */
   async #compareWhenIdle(sandbox: Sandbox): Promise<void> {
-    const open = await findOpenOperation(this.#ctx.db, sandbox.id);
-    if (open !== undefined) await this.#ctx.operations.finished(open.id, this.#ctx.stopping).catch(() => {});
-    const now = await findSandbox(this.#ctx.db, sandbox.id);
+    const open = await findOpenOperation(this.#context().db, sandbox.id);
+    if (open !== undefined)
+      await this.#context()
+        .operations.finished(open.id, this.#context().stopping)
+        .catch(() => {});
+    const now = await findSandbox(this.#context().db, sandbox.id);
     if (now?.state !== 'running' || now.generation !== sandbox.generation) return;
-    await compareSandbox(this.#ctx, now);
+    await compareSandbox(this.#context(), now);
   }
 }

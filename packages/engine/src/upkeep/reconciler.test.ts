@@ -13,7 +13,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
   it('turns a gone container with its files into a recovered checkpoint (R108)', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     runtime.work(id, '/a', '1');
     runtime.vanish(id, false);
     await engine.reconcile();
@@ -32,10 +32,10 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     expect(runtime.look(id)?.files).toMatchObject({ '/a': '1' });
   });
 
-  it('goes back to the last checkpoint when the files are gone too, and never silently (R92, R93)', async () => {
+  it('returns to the last checkpoint when the files are gone too, and never silently (R92, R93)', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     runtime.work(id, '/a', '1');
     const { checkpoint } = await engine.pause(caller, id);
     await engine.resume(caller, id);
@@ -53,10 +53,10 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     expect(resumed).toMatchObject({ source: { checkpointId: checkpoint.id }, lost: ['files'] });
   });
 
-  it('calls a sandbox lost only when it was never paused and nothing is left', async () => {
+  it('declares a sandbox lost only when it was never paused and nothing is left', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     runtime.vanish(id, true);
     await engine.reconcile();
     expect(await engine.get('org', id)).toMatchObject({ state: 'lost' });
@@ -81,7 +81,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
       }),
     });
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     down = true;
     const round = await engine.reconcile();
     expect(round.unknown).toBe(1);
@@ -91,7 +91,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     expect(await engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'running' });
   });
 
-  it('goes through all rows in pages and is not stopped by a bad one (R81)', async () => {
+  it('reads all rows in pages and is not stopped by a failing one (R81)', async () => {
     let bad = '';
     world = await makeWorld(kind, {
       settings: { pageSize: 3 },
@@ -116,7 +116,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     });
     const { engine, runtime } = world;
     const ids: SandboxId[] = [];
-    for (let i = 0; i < 10; i++) ids.push((await engine.create(caller, {})).id);
+    for (let i = 0; i < 10; i++) ids.push((await engine.create(caller, {})).sandbox.id);
     bad = ids[3] ?? '';
     for (const id of ids) runtime.vanish(id, false);
     await engine.reconcile();
@@ -125,17 +125,17 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     expect(states[3]).toBe('running');
   });
 
-  it('is not let near sandboxes of another data directory', async () => {
+  it('refuses a database of another data directory', async () => {
     world = await makeWorld(kind);
-    const { id } = await world.engine.create(caller, {});
+    const { id } = (await world.engine.create(caller, {})).sandbox;
     await expect(world.another({ home: 'elsewhere' })).rejects.toMatchObject({ code: 'in_use' });
     expect((await world.engine.get('org', id)).state).toBe('running');
   });
 
-  it('destroys what no sandbox owns, and nothing else', async () => {
+  it('destroys instances that no sandbox owns, and no others', async () => {
     world = await makeWorld(kind);
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpointId } = await engine.template('org', 'base');
     if (checkpointId === null) throw new Error('It is not ready.');
     const from = {
@@ -166,7 +166,9 @@ describe('a runtime that cannot pause', () => {
       },
     });
     const { engine, clock } = world;
-    const { id, onIdle, onTimeout } = await engine.create(caller, { runtime: 'pods', timeoutSeconds: 3_600 });
+    const { id, onIdle, onTimeout } = (
+      await engine.create(caller, { runtime: 'pods', timeoutSeconds: 3_600 })
+    ).sandbox;
     expect({ onIdle, onTimeout }).toEqual({ onIdle: 'keep', onTimeout: 'kill' });
     await expect(engine.pause(caller, id)).rejects.toMatchObject({ code: 'capability_unsupported' });
     await expect(engine.snapshot(caller, id)).rejects.toMatchObject({ code: 'capability_unsupported' });
@@ -180,7 +182,7 @@ describe('a runtime that cannot pause', () => {
     expect(paused).toEqual([]);
   });
 
-  it('refuses a policy that it could not keep, before anything is written', async () => {
+  it('refuses a policy that it cannot support, before anything is written', async () => {
     world = await makeWorld('sqlite', { runtimes: ({ store }) => [runtimeWithoutPause({ files: store })] });
     for (const policy of [{ onTimeout: 'pause' }, { onIdle: 'pause' }] as const) {
       await expect(world.engine.create(caller, { runtime: 'pods', ...policy })).rejects.toMatchObject({

@@ -12,7 +12,7 @@ import { compareJobs } from '../jobs/compare.ts';
 import { findOpenOperation, insertOperation, listOrphaned } from '../operations/operation.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
-import { kill } from '../verbs/kill.ts';
+import { killByPolicy } from '../verbs/kill.ts';
 import { within } from '../within.ts';
 import { inPages } from './pages.ts';
 import { takeOverOperation } from './take-over.ts';
@@ -89,7 +89,7 @@ export async function compareSandbox(ctx: Context, sandbox: Sandbox): Promise<vo
 async function compare(ctx: Context, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
-    await kill(ctx, { org: sandbox.org }, sandbox.id, 'reconcile');
+    await killByPolicy(ctx, sandbox, 'reconcile');
     round.repaired++;
     record(round, { sandboxId: sandbox.id, org: sandbox.org, what: 'finished killing it' });
     return;

@@ -1,3 +1,4 @@
+import type { SandboxId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
@@ -14,14 +15,14 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
   });
   afterEach(() => world.dispose());
 
-  const reasons = async (id: Awaited<ReturnType<Engine['create']>>['id']) =>
+  const reasons = async (id: SandboxId) =>
     (await engine.events({ sandboxId: id, afterSeq: 0 }, 100))
       .map((event) => event.data['reason'])
       .filter(Boolean);
 
-  it('pauses a sandbox whose time is up, with all it had, or kills it where that was asked for', async () => {
-    const pausing = await engine.create(caller, { timeoutSeconds: 60 });
-    const killing = await engine.create(caller, { timeoutSeconds: 60, onTimeout: 'kill' });
+  it('pause a sandbox with its memory when they end, or kill it if configured', async () => {
+    const pausing = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
+    const killing = (await engine.create(caller, { timeoutSeconds: 60, onTimeout: 'kill' })).sandbox;
     world.runtime.work(pausing.id, '/last', 'write');
     await engine.sweep();
     world.clock.advance(60_000);
@@ -33,8 +34,8 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     expect(world.runtime.look(pausing.id)?.files).toMatchObject({ '/last': 'write' });
   });
 
-  it('starts the configured lifetime again at a resume, and never shortens one in passing (R29)', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 3_600 });
+  it('start again at a resume, and are never shortened by it (R29)', async () => {
+    const { id } = (await engine.create(caller, { timeoutSeconds: 3_600 })).sandbox;
     await engine.pause(caller, id);
     world.clock.advance(1_000_000);
     const resumed = await engine.resume(caller, id);
@@ -47,12 +48,12 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     expect(longer.sandbox.endsAt).toBe(world.clock.now() + 7_200_000);
   });
 
-  it('does not act on a deadline that was moved while it looked', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
+  it('are checked again under the lock, so that a deadline that was moved meanwhile counts', async () => {
+    const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     world.clock.advance(61_000);
     const original = world.db.query.bind(world.db);
     let moved = false;
-    // The sweep reads what is due; before it takes the lock, somebody gives the sandbox more time.
+    // The sweeper reads the due sandbox; before it takes the lock, a request extends the lifetime.
     Object.assign(world.db, {
       query: async (sql: string, params?: readonly (string | number | null)[]) => {
         const rows = await original(sql, params);
@@ -69,8 +70,8 @@ describe.each(databaseKinds)('lifetimes on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('running');
   });
 
-  it('leaves one round out when the clock jumps, and says so', async () => {
-    const { id } = await engine.create(caller, { timeoutSeconds: 60 });
+  it('skip one round when the clock jumps, and report it', async () => {
+    const { id } = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     const monotonic = world.clock.monotonic.bind(world.clock);
     let held = 0;
     Object.assign(world.clock, { monotonic: () => monotonic() - held });
@@ -94,9 +95,9 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   });
   afterEach(() => world.dispose());
 
-  it('pauses a sandbox nobody uses', async () => {
+  it('pauses a sandbox that is not used', async () => {
     const alone = await world.another({ alone: true });
-    const { id } = await alone.create(caller, { idleSeconds: 120 });
+    const { id } = (await alone.create(caller, { idleSeconds: 120 })).sandbox;
     world.clock.advance(119_000);
     await alone.sweep();
     expect((await engine.get('org', id)).state).toBe('running');
@@ -105,8 +106,8 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('is held off by a lease, on whichever server, and by nothing else', async () => {
-    const { id } = await engine.create(caller, { idleSeconds: 5 });
+  it('is prevented by a lease on any server, and by nothing else', async () => {
+    const { id } = (await engine.create(caller, { idleSeconds: 5 })).sandbox;
     const other = await world.another();
     const release = other.leases.hold(id);
     for (let i = 0; i < 10; i++) {
@@ -122,8 +123,8 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('never ends a sandbox that went to sleep while it looked', async () => {
-    const { id } = await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' });
+  it('never ends a sandbox that was paused meanwhile', async () => {
+    const { id } = (await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' })).sandbox;
     world.clock.advance(120_000);
     const original = world.db.query.bind(world.db);
     let slept = false;
@@ -142,11 +143,11 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('does not hold off an explicit pause or a timeout', async () => {
-    const paused = await engine.create(caller, {});
+  it('does not prevent an explicit pause or a timeout', async () => {
+    const paused = (await engine.create(caller, {})).sandbox;
     engine.leases.hold(paused.id);
     await engine.pause(caller, paused.id);
-    const timed = await engine.create(caller, { timeoutSeconds: 60 });
+    const timed = (await engine.create(caller, { timeoutSeconds: 60 })).sandbox;
     engine.leases.hold(timed.id);
     world.clock.advance(60_000);
     await engine.sweep();
@@ -154,9 +155,9 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', timed.id)).state).toBe('paused');
   });
 
-  it('keeps or kills where that was asked for', async () => {
-    const keep = await engine.create(caller, { idleSeconds: 60, onIdle: 'keep' });
-    const gone = await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' });
+  it('keeps or kills the sandbox if configured', async () => {
+    const keep = (await engine.create(caller, { idleSeconds: 60, onIdle: 'keep' })).sandbox;
+    const gone = (await engine.create(caller, { idleSeconds: 60, onIdle: 'kill' })).sandbox;
     world.clock.advance(100_000);
     await engine.sweep();
     expect((await engine.get('org', keep.id)).state).toBe('running');

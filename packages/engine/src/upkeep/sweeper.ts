@@ -10,8 +10,8 @@ import type { Context } from '../context.ts';
 import { idleAt, type Leases, listIdle } from '../idleness.ts';
 import type { Queryable } from '../ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
-import { kill } from '../verbs/kill.ts';
-import { type Guard, pause } from '../verbs/pause.ts';
+import { killByPolicy } from '../verbs/kill.ts';
+import { type Guard, pauseByPolicy } from '../verbs/pause.ts';
 import { inPages } from './pages.ts';
 
 /** The sandbox was no longer due when it was checked under the lock; nothing was done. */
@@ -79,14 +79,10 @@ export class Sweeper {
     const known = this.#backoffs.get(sandbox.id);
     const waiting = known?.generation === generation ? known : undefined;
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;
-    const caller = { org: sandbox.org };
     try {
-      const mode = sandbox.config.pauseMode;
-      const wanted = mode === undefined ? {} : { mode };
       const filesInstead = filesInsteadOf(sandbox, waiting?.isSlow === true);
-      const automatic = { reason, guard, filesInstead };
-      if (how === 'pause') await pause(ctx, caller, sandbox.id, wanted, automatic);
-      else await kill(ctx, caller, sandbox.id, reason, guard);
+      if (how === 'pause') await pauseByPolicy(ctx, sandbox, { reason, guard, filesInstead });
+      else await killByPolicy(ctx, sandbox, reason, guard);
       this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;

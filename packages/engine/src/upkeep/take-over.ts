@@ -7,16 +7,15 @@ import { kill } from '../acts/kill.ts';
 import { observe } from '../acts/observe.ts';
 import { recover } from '../acts/recover.ts';
 import { repair } from '../acts/repair.ts';
-import { goOn, undoSeal } from '../acts/seal.ts';
+import { continueAfterSeal, undoSeal } from '../acts/seal.ts';
 import { adopt, start } from '../acts/start.ts';
-import { openTrafficGate } from '../acts/traffic-gate.ts';
 import { findCheckpoint, findSealedBy } from '../checkpoints/checkpoint.ts';
 import { type Context, note } from '../context.ts';
 import { type Operation, takeOver } from '../operations/operation.ts';
 import type { OperationHandle } from '../operations/operation-handle.ts';
 import type { Queryable } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
-import { startPaused } from '../verbs/seal-and-start.ts';
+import { startPaused } from '../verbs/around-seal.ts';
 
 /** Records this server as the owner of the operation, and drives the operation to its end. */
 export async function takeOverOperation(ctx: Context, orphan: Operation): Promise<void> {
@@ -75,8 +74,7 @@ async function continueFrom(ctx: Context, handle: OperationHandle, sandbox: Sand
 async function rollBack(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const sealed = await findSealedBy(ctx.db, handle.operation.id);
   if (sandbox.state === 'running' && sealed !== undefined) {
-    await goOn(ctx, handle.operation, sandbox, sealed.id);
-    return openTrafficGate(ctx, sandbox.id);
+    return continueAfterSeal(ctx, handle.operation, sandbox, sealed.id);
   }
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone') return recover(ctx, handle, sandbox, found);

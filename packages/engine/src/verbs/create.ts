@@ -1,8 +1,9 @@
 /** Create: a new sandbox from a template or a checkpoint. */
 import {
   type CreateRequest,
+  type OperationId,
   type Resources,
-  type SandboxId,
+  type SandboxView,
   type Service,
   TorporError,
 } from '@torpor/protocol';
@@ -11,79 +12,81 @@ import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, note, requirePause, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
-import { insertOperation, type Operation } from '../operations/operation.ts';
+import { insertOperation, type Operation, type Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { toStoredRetention } from '../retention/policy.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
 import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
-import { sealMode } from './pause.ts';
+import { sealMode } from './around-seal.ts';
 
-export async function create(
-  ctx: Context,
-  caller: Caller,
-  request: CreateRequest,
-): Promise<{ readonly sandboxId: SandboxId; readonly operation: Operation }> {
-  const replayed = await ctx.operations.replay(caller, 'create', '', request);
-  if (replayed !== undefined) return answer(await ctx.operations.finished(replayed, caller.signal));
+export interface Created {
+  readonly operation: { readonly id: OperationId };
+  readonly sandbox: SandboxView;
+}
+
+export async function create(ctx: Context, caller: Caller, request: CreateRequest): Promise<Created> {
+  const operation =
+    (await ctx.operations.replayed(caller, 'create', '', request)) ?? (await createNew(ctx, caller, request));
+  return { operation, sandbox: await sandboxView(ctx, operation.org, operation.sandboxId) };
+}
+
+async function createNew(ctx: Context, caller: Caller, request: CreateRequest): Promise<Succeeded<'create'>> {
   const { base, template, definition } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
-  const sandbox = draft(ctx, caller, runtime, template, withDefinition(request, definition));
-  const birth: Birth = { sandbox, base, operation: draftCreate(ctx, sandbox, request) };
+  const sandbox = draftSandbox(ctx, caller, runtime, template, withDefinition(request, definition));
+  const operation = draftCreate(ctx, sandbox, request);
   const full = await refusalForDiskSpace(ctx);
-  let born: Sandbox | undefined;
-  const id = await ctx.operations
-    .acceptNew(
-      caller,
-      request,
-      birth.operation,
-      async (tx) => {
-        if (full !== undefined) throw full;
-        await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
-        born = await insertBirth(ctx, tx, birth);
-      },
-      (handle) => start(ctx, handle, born ?? sandbox),
-    )
-    .catch((thrown: unknown) => {
-      const gone = thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key';
-      throw gone ? goneMeanwhile(base) : thrown;
-    });
-  return answer(await ctx.operations.finished(id, caller.signal));
+  const created = ctx.operations.runNew({
+    caller,
+    request,
+    operation,
+    insert: async (tx) => {
+      if (full !== undefined) throw full;
+      await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
+      return insertNewSandbox(ctx, tx, { sandbox, base, operation });
+    },
+    drive: (handle, creating) => start(ctx, handle, creating),
+  });
+  return created.catch((thrown: unknown) => {
+    const gone = thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key';
+    throw gone ? deletedMeanwhile(base) : thrown;
+  });
 }
 
-function answer(operation: Operation): { readonly sandboxId: SandboxId; readonly operation: Operation } {
-  return { sandboxId: operation.sandboxId, operation };
-}
-
-function goneMeanwhile({ id }: Checkpoint): TorporError {
+function deletedMeanwhile({ id }: Checkpoint): TorporError {
   return new TorporError('expired', `Checkpoint ${id} was deleted.`, { checkpointId: id });
 }
 
-/** A sandbox about to be born: its row, what it starts from, and the operation that starts it. */
-export interface Birth {
+/** A sandbox to be created: its row, the checkpoint that it starts from, and the operation that starts it. */
+interface NewSandbox {
   readonly sandbox: Sandbox;
   readonly base: Checkpoint;
-  readonly operation: Operation;
+  readonly operation: Operation<'create'>;
 }
 
-export function draftCreate(ctx: Context, sandbox: Sandbox, request: CreateRequest): Operation {
-  const caller = { org: sandbox.org };
-  // What the sandbox keeps in its own row need not stand in the operation too.
+export function draftCreate(ctx: Context, sandbox: Sandbox, request: CreateRequest): Operation<'create'> {
+  // The sandbox's own row keeps the rest of the request.
   const { from, fallback } = request;
   const kept = { ...(from === undefined ? {} : { from }), ...(fallback === undefined ? {} : { fallback }) };
   return ctx.operations.draft({
     kind: 'create',
     sandboxId: sandbox.id,
-    caller,
+    caller: { org: sandbox.org },
     request: kept,
     reason: 'request',
   });
 }
 
-export async function insertBirth(ctx: Context, tx: Transaction, birth: Birth): Promise<Sandbox> {
-  const { sandbox, base, operation } = birth;
+/** All rows of a new sandbox; part of the transaction that accepts its creation. */
+export async function insertNewSandbox(
+  ctx: Context,
+  tx: Transaction,
+  { sandbox, base, operation }: NewSandbox,
+): Promise<Sandbox> {
   if (sandbox.name !== null) await refuseTakenSandboxName(tx, sandbox.org, sandbox.name);
   await insertSandbox(tx, sandbox);
   await insertOperation(tx, operation);
@@ -131,7 +134,7 @@ async function originOf(ctx: Context, org: string, request: CreateRequest): Prom
   return { base, template: null, definition: null };
 }
 
-/** What the template brings and the caller does not say otherwise. The template's services come first. */
+/** Adds what the template defines and the caller does not override. The template's services come first. */
 function withDefinition(request: CreateRequest, definition: Definition | null): CreateRequest {
   if (definition === null) return request;
   const { services = [], env } = request;
@@ -147,8 +150,8 @@ export function memoryLimit(runtime: Runtime, resources: Resources | undefined):
   return resources?.memoryMb ?? runtime.defaultMemoryMb ?? null;
 }
 
-/** A policy the runtime cannot keep is refused here, before anything is written. */
-export function draft(
+/** Refuses a policy that the runtime cannot keep, before anything is written. */
+export function draftSandbox(
   ctx: Context,
   { org, dialect }: Pick<Caller, 'org' | 'dialect'>,
   runtime: Runtime,

@@ -1,6 +1,13 @@
-/** Fork: new sandboxes from what another is at this moment. */
-import { type ForkRequest, type SandboxId, TorporError } from '@torpor/protocol';
-import type { SealPlan } from '../acts/seal.ts';
+/** Fork: new sandboxes from the present contents of another. */
+import {
+  type ErrorBody,
+  type ForkRequest,
+  type OperationId,
+  type SandboxId,
+  type SandboxView,
+  TorporError,
+} from '@torpor/protocol';
+import { type SealPlan, seal } from '../acts/seal.ts';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
@@ -11,21 +18,27 @@ import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { markUsed, toRetention } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { draft, draftCreate, insertBirth, memoryLimit, refuseTakenSandboxName } from './create.ts';
-import { unlessSealFails } from './pause.ts';
-import { claimSeal, sealAndStart } from './seal-and-start.ts';
+import { claimSeal, goOnAfterSeal } from './around-seal.ts';
+import {
+  draftCreate,
+  draftSandbox,
+  insertNewSandbox,
+  memoryLimit,
+  refuseTakenSandboxName,
+} from './create.ts';
 import { planSnapshot } from './snapshot.ts';
 
-export type Forked = { readonly sandboxId: SandboxId } | { readonly error: TorporError };
+export type Fork = { readonly sandbox: SandboxView } | { readonly error: ErrorBody };
 
 export async function fork(
   ctx: Context,
   caller: Caller,
   sandboxId: SandboxId,
-  request: ForkRequest,
-): Promise<{ readonly forks: Forked[]; readonly operation: Operation }> {
+  request: ForkRequest = {},
+): Promise<{ readonly operation: { readonly id: OperationId }; readonly forks: Fork[] }> {
   if (request.name !== undefined && (request.count ?? 1) > 1) {
     throw new TorporError('invalid_request', 'One name cannot be given to several forks.', { sandboxId });
   }
@@ -34,62 +47,74 @@ export async function fork(
   if (!runtime.capabilities().fork) {
     throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" cannot fork a sandbox.`);
   }
-  let births: Births = [];
-  const plan: SealPlan = planSnapshot(ctx, runtime, {
-    name: null,
+  const inPlan = planSnapshot(ctx, runtime);
+  const plan: SealPlan<Child[]> = {
+    ...inPlan,
     kept: false,
+    name: null,
     expiresAt: null,
     also: async (tx, sandbox, operation) => {
-      // Asked again, because others may have taken the places while this one was frozen and written.
-      await requireRoomForChildren(tx, sandbox, runtime, request);
-      births = await insertChildren(
-        ctx,
-
-        tx,
-        { sandbox, operation },
-        plan.checkpointId,
-        runtime,
-        request,
-      );
+      // Asked again: others may have used up the quota while the source was frozen and written.
+      await requireQuotaForChildren(tx, sandbox, runtime, request);
+      const from = { sandbox, operation };
+      return insertChildren(ctx, tx, from, inPlan.checkpointId, runtime, request);
+    },
+  };
+  const full = await refusalForDiskSpace(ctx);
+  const operation = await ctx.operations.run({
+    kind: 'fork',
+    sandboxId,
+    caller,
+    request,
+    reason: 'snapshot',
+    admit: async (tx, sandbox, operation): Promise<Claimed> => {
+      if (full !== undefined) throw full;
+      // The commit checks the name again; this check saves the freeze.
+      if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
+      await requireQuotaForChildren(tx, sandbox, runtime, request);
+      const { checkpointId } = sandbox;
+      if (sandbox.state !== 'paused' || checkpointId === null) {
+        return { is: 'to seal', sandbox: await claimSeal(ctx, tx, sandbox, operation, plan) };
+      }
+      await requireReplayable(tx, sandbox);
+      await markUsed(tx, sandbox.id, ctx.clock.now());
+      const from = { sandbox, operation };
+      const children = await insertChildren(ctx, tx, from, checkpointId, runtime, request);
+      await endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } });
+      return { is: 'ended', children };
+    },
+    drive: async (handle, claimed) => {
+      if (claimed.is === 'ended') return startChildren(ctx, claimed.children);
+      const sealed = await seal(ctx, handle, claimed.sandbox, plan);
+      if (sealed.is === 'failed') return;
+      try {
+        await goOnAfterSeal(ctx, handle, claimed.sandbox, plan);
+      } finally {
+        startChildren(ctx, sealed.also);
+      }
     },
   });
-  const full = await refusalForDiskSpace(ctx);
-  let claimed: Sandbox | undefined;
-  const accepted = await ctx.operations.accept(
-    { kind: 'fork', sandboxId, caller, request, reason: 'snapshot' },
-    async (tx, sandbox, operation) => {
-      if (full !== undefined) throw full;
-      // Asked here as well, so that a name that is taken does not cost a freeze.
-      if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
-      await requireRoomForChildren(tx, sandbox, runtime, request);
-      if (sandbox.state === 'paused' && sandbox.checkpointId !== null) {
-        await requireReplayable(tx, sandbox);
-        await markUsed(tx, sandbox.id, ctx.clock.now());
-        const from = { sandbox, operation };
-        births = await insertChildren(ctx, tx, from, sandbox.checkpointId, runtime, request);
-        const result = { checkpointId: sandbox.checkpointId };
-        await endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result });
-        return;
-      }
-      claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
-    },
-    async (handle) => {
-      const sandbox = claimed;
-      try {
-        if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, handle, sandbox, plan));
-      } finally {
-        // Those that did not come to be find that out by their first commit.
-        for (const { child, operation } of births)
-          ctx.operations.drive(operation, (own) => start(ctx, own, child));
-      }
-    },
-  );
-  if (accepted.is === 'already') throw new Error('A fork is never already there.');
-  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
-  return { forks: await childrenOf(ctx, operation, caller), operation };
+  return { operation, forks: await forksOf(ctx, operation, caller) };
 }
 
-async function requireRoomForChildren(
+/** A paused source has its checkpoint already, so the accepting transaction ends the fork. */
+type Claimed =
+  | { readonly is: 'to seal'; readonly sandbox: Sandbox }
+  | { readonly is: 'ended'; readonly children: readonly Child[] };
+
+/** A new sandbox, and the operation that creates it. */
+interface Child {
+  readonly sandbox: Sandbox;
+  readonly operation: Operation<'create'>;
+}
+
+function startChildren(ctx: Context, children: readonly Child[]): void {
+  for (const { sandbox, operation } of children) {
+    ctx.operations.drive(operation, (handle) => start(ctx, handle, sandbox));
+  }
+}
+
+async function requireQuotaForChildren(
   tx: Transaction,
   source: Sandbox,
   runtime: Runtime,
@@ -99,9 +124,7 @@ async function requireRoomForChildren(
   await requireQuota(tx, source.org, newSandboxes(count, memoryMb), source);
 }
 
-type Births = { readonly child: Sandbox; readonly operation: Operation }[];
-
-/** All children at once or none, together with the checkpoint they come from. */
+/** All children at once or none, together with the checkpoint that they start from. */
 async function insertChildren(
   ctx: Context,
   tx: Transaction,
@@ -109,7 +132,7 @@ async function insertChildren(
   checkpointId: Checkpoint['id'],
   runtime: Runtime,
   request: ForkRequest,
-): Promise<Births> {
+): Promise<Child[]> {
   const source = from.sandbox;
   const base = await findCheckpoint(tx, checkpointId);
   if (base === undefined) throw new Error(`Checkpoint ${checkpointId} has no row.`);
@@ -130,25 +153,27 @@ async function insertChildren(
     deletePausedAfterSeconds: toRetention(source.deletePausedAfterMs),
     onIdle: source.onIdle,
   };
-  const maker = { org: source.org, dialect: source.config.dialect };
-  const births: Births = [];
+  const creator = { org: source.org, dialect: source.config.dialect };
+  const children: Child[] = [];
   for (let i = 0; i < count; i++) {
-    const sandbox = draft(ctx, maker, runtime, source.template, { ...inherited, ...wanted });
+    const sandbox = draftSandbox(ctx, creator, runtime, source.template, { ...inherited, ...wanted });
     const operation = { ...draftCreate(ctx, sandbox, { from: base.id }), parentId: from.operation.id };
-    births.push({ child: await insertBirth(ctx, tx, { sandbox, base, operation }), operation });
+    children.push({ sandbox: await insertNewSandbox(ctx, tx, { sandbox, base, operation }), operation });
   }
-  return births;
+  return children;
 }
 
-/** Each child once it runs, or why it does not; one that failed does not hide the others. */
-async function childrenOf(ctx: Context, operation: Operation, caller: Caller): Promise<Forked[]> {
-  const children = await listChildren(ctx.db, operation.id);
+/** Each child once it runs, or why it does not run; a child that failed does not hide the others. */
+async function forksOf(ctx: Context, operation: Pick<Operation, 'id'>, caller: Caller): Promise<Fork[]> {
+  const creates = await listChildren(ctx.db, operation.id);
   return Promise.all(
-    children.map((child) =>
-      ctx.operations.finished(child.id, caller.signal).then(
-        () => ({ sandboxId: child.sandboxId }),
-        (thrown: unknown) => ({ error: TorporError.from(thrown) }),
-      ),
-    ),
+    creates.map(async ({ id, org, sandboxId }): Promise<Fork> => {
+      try {
+        await ctx.operations.finished(id, caller.signal);
+      } catch (thrown) {
+        return { error: TorporError.from(thrown).toBody() };
+      }
+      return { sandbox: await sandboxView(ctx, org, sandboxId) };
+    }),
   );
 }

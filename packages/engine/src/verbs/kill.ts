@@ -1,9 +1,10 @@
-/** Kill: supersedes whatever is under way, and ends the sandbox. */
-import type { Reason, SandboxId } from '@torpor/protocol';
+/** Kill: supersedes the open operation, and ends the sandbox. */
+import type { OperationId, Reason, SandboxId, SandboxView } from '@torpor/protocol';
 import { kill as destroy } from '../acts/kill.ts';
 import { type Context, take } from '../context.ts';
-import type { Operation } from '../operations/operation.ts';
+import type { Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import type { Sandbox } from '../sandbox.ts';
 import type { Guard } from './pause.ts';
 
@@ -11,30 +12,48 @@ const EXPIRED = {
   change: { reason: 'It was paused for longer than its retention allows.' },
 };
 
-export async function kill(
+export interface Killed {
+  /** Null when the sandbox had ended before. */
+  readonly operation: { readonly id: OperationId } | null;
+  readonly sandbox: SandboxView;
+}
+
+export async function kill(ctx: Context, caller: Caller, id: SandboxId): Promise<Killed> {
+  const operation = await destroyAndEnd(ctx, caller, id, 'request', () => {});
+  return { operation, sandbox: await sandboxView(ctx, caller.org, id) };
+}
+
+/** For the rounds, which need no answer. An open operation refuses it instead of being superseded. */
+export async function killByPolicy(
+  ctx: Context,
+  { id, org }: Pick<Sandbox, 'id' | 'org'>,
+  reason: Exclude<Reason, 'request'>,
+  guard: Guard = () => {},
+): Promise<void> {
+  await destroyAndEnd(ctx, { org }, id, reason, guard);
+}
+
+async function destroyAndEnd(
   ctx: Context,
   caller: Caller,
   sandboxId: SandboxId,
-  reason: Reason = 'request',
-  guard?: Guard,
-): Promise<{ readonly operation: Operation | null }> {
-  let claimed: Sandbox | undefined;
-  const accepted = await ctx.operations.accept(
-    { kind: 'kill', sandboxId, caller, request: {}, reason },
-    async (tx, sandbox, operation, superseded) => {
-      await guard?.(tx, sandbox);
-      if (sandbox.state === 'killing') {
-        claimed = sandbox;
-        return;
-      }
+  reason: Reason,
+  guard: Guard,
+): Promise<Succeeded<'kill'> | null> {
+  const ended = await ctx.operations.runUnlessTrue({
+    kind: 'kill',
+    sandboxId,
+    caller,
+    request: {},
+    reason,
+    admit: async (tx, sandbox, operation, superseded) => {
+      await guard(tx, sandbox);
+      if (sandbox.state === 'killing') return sandbox;
       const data = { reason, superseded: superseded?.kind ?? null };
       const head = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
-      claimed = await take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, head);
+      return take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, head);
     },
-    async (handle) => {
-      if (claimed !== undefined) await destroy(ctx, handle, claimed);
-    },
-  );
-  if (accepted.is === 'already') return { operation: null };
-  return { operation: await ctx.operations.finished(accepted.operationId, caller.signal) };
+    drive: (handle, killing) => destroy(ctx, handle, killing),
+  });
+  return ended.is === 'already' ? null : ended.operation;
 }

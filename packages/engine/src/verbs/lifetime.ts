@@ -1,21 +1,22 @@
-/** The lifetime: one fenced write, never part of an exclusive operation, and never shortened in passing. */
-import type { SandboxId } from '@torpor/protocol';
+/** The lifetime of a sandbox: one write under its lock, outside of operations. */
+import type { SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
-import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
+import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
 
 /**
- * Sets how long the sandbox may run from now on, and from each resume on. Null: for ever.
- * This, and only this, may shorten a life.
+ * Sets how long the sandbox may run from now on, and from each resume on. Null: without end. Only this verb may
+ * shorten a lifetime.
  */
 export async function setLifetime(
   ctx: Context,
   org: string,
   id: SandboxId,
   timeoutSeconds: number | null,
-): Promise<Sandbox> {
-  return ctx.db.transaction(async (tx) => {
+): Promise<SandboxView> {
+  await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     if (sandbox.org !== org) throw noSuchSandbox(id);
     const decision = decide(sandbox.state, 'set_lifetime');
@@ -24,7 +25,7 @@ export async function setLifetime(
     }
     const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1_000;
     const endsAt = sandbox.state === 'running' && timeoutMs !== null ? ctx.clock.now() + timeoutMs : null;
-    return take(
+    await take(
       ctx,
       tx,
       sandbox,
@@ -34,11 +35,12 @@ export async function setLifetime(
       { operationId: null, change: { endsAt, timeoutMs } },
     );
   });
+  return sandboxView(ctx, org, id);
 }
 
 /**
- * Sets when the present run ends, and leaves alone how long later ones may take. `at least` never makes it earlier;
- * a run without an end keeps none then.
+ * Sets when the present run ends, and does not change the lifetime of later runs. `at least` never makes the end
+ * earlier, and leaves a run without an end unchanged.
  */
 export async function setEnd(
   ctx: Context,
@@ -63,7 +65,7 @@ export async function setEnd(
   });
 }
 
-/** Gives a running sandbox at least this long from now; what it has beyond that, it keeps. */
+/** Extends the lifetime of a running sandbox to at least this long from now. Never shortens it. */
 export async function extendLifetime(
   ctx: Context,
   id: SandboxId,

@@ -16,7 +16,7 @@ const REFUSED: Refusal = {
   count: 1,
 };
 
-describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
+describe.each(databaseKinds)('the network policy of a sandbox on %s', (kind) => {
   let world: World;
   beforeEach(async () => {
     world = await makeWorld(kind);
@@ -27,31 +27,31 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
   const now = (sandboxId: SandboxId, generation: number) =>
     world.runtime.networkOf({ sandboxId, generation });
 
-  it('changes while it runs, and stays so over pauses and for forks', async () => {
+  it('changes while the sandbox runs, and is kept over pauses and by forks', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     expect(await engine.setNetwork('org', id, network)).toMatchObject({ network });
     expect(now(id, 1)).toEqual(network);
     await engine.pause(caller, id);
     await engine.resume(caller, id);
     expect(now(id, 2)).toEqual(network);
-    const [fork] = await engine.fork(caller, id);
+    const [fork] = (await engine.fork(caller, id)).forks;
     expect(fork).toMatchObject({ sandbox: { network } });
     expect((await events(id)).filter(({ type }) => type === 'network.set')).toHaveLength(1);
   });
 
-  it('of one that sleeps is there when it wakes', async () => {
+  it('of a paused sandbox takes effect when it is resumed', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, id);
     await engine.setNetwork('org', id, network);
     await engine.resume(caller, id);
     expect(now(id, 2)).toEqual(network);
   });
 
-  it('is made so by the next server when one died half-way', async () => {
+  it('is applied by the next server when a server died between the write and its application', async () => {
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const { setNetwork } = runtime;
     runtime.setNetwork = async () => {
       throw new Error('it died here');
@@ -63,14 +63,14 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
     expect(now(id, 1)).toEqual(network);
   });
 
-  it('is refused when nobody could keep it, and nothing changes', async () => {
+  it('is refused when the runtime cannot apply it, and nothing changes', async () => {
     const { engine } = world;
     const bad = { deny: ['!'] };
     await expect(engine.create(caller, { name: 'never', network: bad })).rejects.toMatchObject({
       code: 'invalid_request',
     });
     expect((await engine.list({ org: 'org' }, '', 10)).items).toEqual([]);
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     for (const [org, code] of [
       ['org', 'invalid_request'],
       ['other', 'not_found'],
@@ -82,9 +82,9 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
     await expect(engine.setNetwork('org', id, network)).rejects.toMatchObject({ code: 'killed' });
   });
 
-  it('says what it refused, but not more often than a reader can bear', async () => {
+  it('reports refused connections at a limited rate', async () => {
     const { engine, runtime, clock } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     const instance = { sandboxId: id, generation: 1 };
     const lines = async () => (await events(id)).filter(({ type }) => type === 'network.refused').length;
     runtime.refuse(instance, REFUSED);
@@ -97,9 +97,9 @@ describe.each(databaseKinds)('the network of a sandbox on %s', (kind) => {
     await expect.poll(lines, { timeout: 20_000 }).toBe(61);
   });
 
-  it('adds nothing to the story of one that has ended', async () => {
+  it('adds no event to the ledger of a sandbox that has ended', async () => {
     const { engine, runtime } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.kill(caller, id);
     runtime.refuse({ sandboxId: id, generation: 1 }, REFUSED);
     await engine.stop();

@@ -1,15 +1,21 @@
-/** What a sandbox may reach: written down first, then made so where it runs. */
+/** The network policy of a sandbox: first written to the database, then applied by the runtime. */
 import { forEachBounded } from '@torpor/host';
-import type { Network, SandboxId } from '@torpor/protocol';
+import type { Network, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, runtimeOf, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
 import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
 import { within } from '../within.ts';
 
-/** A sandbox that sleeps has it from its next start on. */
-export async function setNetwork(ctx: Context, org: string, id: SandboxId, network: Network): Promise<void> {
+/** A paused sandbox gets the policy with its next start. */
+export async function setNetwork(
+  ctx: Context,
+  org: string,
+  id: SandboxId,
+  network: Network,
+): Promise<SandboxView> {
   const sandbox = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, id);
     if (locked.org !== org) throw noSuchSandbox(id);
@@ -23,9 +29,10 @@ export async function setNetwork(ctx: Context, org: string, id: SandboxId, netwo
     return take(ctx, tx, locked, 'set_network', 'network.set', { network }, extras);
   });
   if (sandbox.state === 'running') await apply(ctx, sandbox);
+  return sandboxView(ctx, org, id);
 }
 
-/** At the start of a server, before anybody asks: one may have died between the two halves of a change. */
+/** At the start of a server: an earlier server may have died between the write and its application. */
 export async function applyNetworks(ctx: Context): Promise<void> {
   const running = inPages(
     (after, limit) => listSandboxes(ctx.db, { states: ['running'] }, after, limit),
@@ -47,7 +54,7 @@ async function apply(ctx: Context, { id, generation, config, runtime }: Sandbox)
       runtimeOf(ctx, { runtime }).setNetwork(instance, config.network, signal),
     );
   } catch (thrown) {
-    // One that stopped running meanwhile has it from its next start on.
+    // A sandbox that stopped running meanwhile gets the policy with its next start.
     const now = await findSandbox(ctx.db, id);
     if (now?.state === 'running' && now.generation === generation) throw thrown;
   }

@@ -1,114 +1,134 @@
 /** Pause: a running sandbox becomes a sealed checkpoint. */
 import {
   type CheckpointId,
+  type CheckpointView,
+  type OperationView,
   type PauseRequest,
   type Reason,
   type SandboxId,
+  type SandboxView,
   TorporError,
 } from '@torpor/protocol';
-import { type FilesInstead, reserve, SealFailed, seal } from '../acts/seal.ts';
-import { type Context, requirePause, runtimeOf, take } from '../context.ts';
+import { type FilesInstead, nothingElse, type SealPlan, seal } from '../acts/seal.ts';
+import { type Context, runtimeOf } from '../context.ts';
 import { findLastDone, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import type { Transaction } from '../ports/database.ts';
-import type { Runtime } from '../ports/runtime.ts';
+import { checkpoint } from '../queries/checkpoints.ts';
+import { withPhases } from '../queries/operations.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
+import { claimSeal, goOnAfterSeal, sealMode } from './around-seal.ts';
 
-/** Looks again under the lock whether the cause still holds; throws when it does not. */
+/** Checks under the sandbox's lock whether the cause still holds; throws when it does not. */
 export type Guard = (tx: Transaction, sandbox: Sandbox) => void | Promise<void>;
 
-/** What the rounds do otherwise than a caller. */
-export interface AutomaticPause {
+/** What a pause by policy does otherwise than a pause that a caller asks for. */
+export interface PausePolicy {
   readonly reason: Reason;
   readonly guard: Guard;
   readonly filesInstead: FilesInstead;
 }
 
 export interface Paused {
-  readonly sandboxId: SandboxId;
-  readonly checkpointId: CheckpointId;
-  readonly operation: Operation | null;
+  /** Of a sandbox that was paused before: the operation that paused it, where there is one. */
+  readonly operation: OperationView | null;
   /** False when the sandbox was paused before. */
-  readonly isNew: boolean;
+  readonly paused: boolean;
+  readonly sandbox: SandboxView;
+  readonly checkpoint: CheckpointView;
 }
 
 export async function pause(
   ctx: Context,
   caller: Caller,
+  id: SandboxId,
+  request: PauseRequest = {},
+): Promise<Paused> {
+  const { operation, checkpointId, isNew } = await sealAndPause(ctx, caller, id, request, BY_REQUEST);
+  return {
+    operation: operation === null ? null : await withPhases(ctx, operation),
+    paused: isNew,
+    sandbox: await sandboxView(ctx, caller.org, id),
+    checkpoint: await checkpoint(ctx, caller.org, checkpointId),
+  };
+}
+
+/** For the rounds, which need no answer. */
+export async function pauseByPolicy(
+  ctx: Context,
+  { id, org, config: { pauseMode } }: Sandbox,
+  policy: PausePolicy,
+): Promise<void> {
+  await sealAndPause(ctx, { org }, id, pauseMode === undefined ? {} : { mode: pauseMode }, policy);
+}
+
+const BY_REQUEST: PausePolicy = { reason: 'request', guard: () => {}, filesInstead: 'never' };
+
+interface PausedBy {
+  readonly operation: Operation | null;
+  readonly checkpointId: CheckpointId;
+  readonly isNew: boolean;
+}
+
+async function sealAndPause(
+  ctx: Context,
+  caller: Caller,
   sandboxId: SandboxId,
   request: PauseRequest,
-  automatic?: AutomaticPause,
-): Promise<Paused> {
-  const { reason = 'request', guard, filesInstead = 'never' } = automatic ?? {};
-  const { runtime: name } = await getSandbox(ctx.db, sandboxId, caller.org);
-  const mode = sealMode(runtimeOf(ctx, { runtime: name }), request.mode, 'be paused');
-  const checkpointId = ctx.ids.next('ckpt');
-  let claimed: Sandbox | undefined;
-  const accepted = await ctx.operations.accept(
-    { kind: 'pause', sandboxId, caller, request: { mode }, reason },
-    async (tx, sandbox, operation) => {
-      await guard?.(tx, sandbox);
-      await reserve(ctx, tx, sandbox, operation, checkpointId);
-      const head = { operationId: operation.id };
-      claimed = await take(ctx, tx, sandbox, 'pause', 'sandbox.pausing', { reason, mode }, head);
+  { reason, guard, filesInstead }: PausePolicy,
+): Promise<PausedBy> {
+  const { runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
+  const mode = sealMode(runtimeOf(ctx, { runtime }), request.mode, 'be paused');
+  const plan: SealPlan = {
+    checkpointId: ctx.ids.next('ckpt'),
+    mode,
+    reason,
+    afterwards: 'pause',
+    kept: false,
+    name: null,
+    expiresAt: null,
+    filesInstead,
+    also: nothingElse,
+  };
+  const ended = await ctx.operations.runUnlessTrue({
+    kind: 'pause',
+    sandboxId,
+    caller,
+    request: { mode },
+    reason,
+    admit: async (tx, sandbox, operation) => {
+      await guard(tx, sandbox);
+      return claimSeal(ctx, tx, sandbox, operation, plan);
     },
-    async (handle) => {
-      if (claimed === undefined) return;
-      const sandbox = claimed;
-      const plan = {
-        checkpointId,
-        mode,
-        reason,
-        afterwards: 'pause',
-        kept: false,
-        name: null,
-        expiresAt: null,
-        filesInstead,
-      } as const;
-      await unlessSealFails(async () => {
-        await seal(ctx, handle, sandbox, plan);
-        retire(ctx, sandbox);
-      });
+    drive: async (handle, pausing) => {
+      const sealed = await seal(ctx, handle, pausing, plan);
+      if (sealed.is === 'failed') return;
+      await goOnAfterSeal(ctx, handle, pausing, plan);
+      destroyPaused(ctx, pausing);
     },
-  );
-  if (accepted.is === 'already') return alreadyPaused(ctx, accepted.sandbox);
-  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
-  const { checkpointId: made } = operation.result as { checkpointId: CheckpointId };
-  return { sandboxId, checkpointId: made, operation, isNew: true };
+  });
+  if (ended.is === 'already') return alreadyPaused(ctx, ended.sandbox);
+  const { operation } = ended;
+  return { operation, checkpointId: requireCheckpoint(operation.result.checkpointId), isNew: true };
 }
 
-async function alreadyPaused(ctx: Context, sandbox: Sandbox): Promise<Paused> {
+async function alreadyPaused(ctx: Context, sandbox: Sandbox): Promise<PausedBy> {
   const operation = await findLastDone(ctx.db, sandbox.id, ['pause', 'recover']);
-  if (sandbox.checkpointId === null) throw new TorporError('internal', 'A paused sandbox has no checkpoint.');
-  const { id: sandboxId, checkpointId } = sandbox;
-  return { sandboxId, checkpointId, operation: operation ?? null, isNew: false };
+  const checkpointId = requireCheckpoint(sandbox.checkpointId);
+  return { operation: operation ?? null, checkpointId, isNew: false };
 }
 
-/** The capability is asked before anything is written: what cannot be paused is never recorded as paused. */
-export function sealMode(
-  runtime: Runtime,
-  wanted: 'memory' | 'files' | undefined,
-  what: string,
-): 'memory' | 'files' {
-  const best = requirePause(runtime, what);
-  if (wanted === 'memory' && best === 'files') {
-    throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" keeps files, not memory.`);
+function requireCheckpoint(id: CheckpointId | null | undefined): CheckpointId {
+  if (id === null || id === undefined) {
+    throw new TorporError('internal', 'A paused sandbox has no checkpoint.');
   }
-  return wanted ?? best;
+  return id;
 }
 
-/** A seal that failed has ended its operation itself; there is nothing more to do. */
-export async function unlessSealFails(work: () => Promise<void>): Promise<void> {
-  try {
-    await work();
-  } catch (thrown) {
-    if (!(thrown instanceof SealFailed)) throw thrown;
-  }
-}
-
-/** The frozen instance of a paused sandbox is of no more use. Nobody waits for its end but the next start. */
-function retire(ctx: Context, sandbox: Sandbox): void {
+/** The frozen instance of a paused sandbox has no more use. Only the next start waits for its end. */
+function destroyPaused(ctx: Context, sandbox: Sandbox): void {
   const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
   ctx.background.run(`destroying the paused instance of ${sandbox.id}`, () =>
     within(ctx.clock, ctx.settings.callMs, 'Destroying', (signal) =>

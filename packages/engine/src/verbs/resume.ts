@@ -1,36 +1,70 @@
 /** Resume: a paused sandbox runs again. */
-import type {
-  CheckpointId,
-  Loss,
-  Reason,
-  ResumeRequest,
-  SandboxId,
-  Skipped,
-  SourceKind,
+import {
+  type CheckpointId,
+  type Loss,
+  type OperationId,
+  type Reason,
+  type ResumeRequest,
+  type SandboxId,
+  type SandboxView,
+  type Skipped,
+  type SourceKind,
+  TorporError,
 } from '@torpor/protocol';
-import { TorporError } from '@torpor/protocol';
 import { requireStartable } from '../acts/sources.ts';
 import { start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, take } from '../context.ts';
-import type { Operation } from '../operations/operation.ts';
+import { type Operation, requestedCheckpoint, type Succeeded } from '../operations/operation.ts';
+import { startResultSchema } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
+import { observeRunning, sandboxView } from '../queries/sandboxes.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { extendLifetime } from './lifetime.ts';
 
-/** What a sandbox came back from, without what, and which better sources could not be used. */
-export interface StartResult {
+/** What a sandbox was started from, what it lost, and which better sources could not be used. */
+interface StartResult {
   readonly source: { readonly checkpointId: CheckpointId | null; readonly kind: SourceKind };
-  readonly lost: readonly Loss[];
-  readonly skipped: readonly Skipped[];
+  readonly lost: Loss[];
+  readonly skipped: Skipped[];
 }
 
-export interface Resumed extends StartResult {
-  readonly sandboxId: SandboxId;
+/** The answer of a verb that starts an existing sandbox. */
+export interface Restarted extends StartResult {
   /** Null when the sandbox was running already. */
-  readonly operation: Operation | null;
+  readonly operation: { readonly id: OperationId } | null;
+  readonly sandbox: SandboxView;
+}
+
+export async function resume(
+  ctx: Context,
+  caller: Caller,
+  sandboxId: SandboxId,
+  request: ResumeRequest = {},
+): Promise<Restarted & { readonly resumed: boolean }> {
+  // A resume may be the first to find that the processes of a running sandbox have ended.
+  await observeRunning(ctx, caller.org, sandboxId);
+  const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
+  const replayed = await ctx.operations.replayed(caller, 'resume', sandboxId, request);
+  if (replayed !== undefined) return { ...(await restartedBy(ctx, replayed)), resumed: true };
+  if (request.from !== undefined) requireStartable(await getSealed(ctx.db, request.from, org), runtime);
+  const ended = await ctx.operations.runUnlessTrue({
+    kind: 'resume',
+    sandboxId,
+    caller,
+    request,
+    reason: 'request',
+    admit: async (tx, sandbox, operation) => {
+      await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
+      return stepResuming(ctx, tx, sandbox, operation, 'request');
+    },
+    drive: (handle, resuming) => start(ctx, handle, resuming),
+  });
+  if (ended.is === 'already') return alreadyRunning(ctx, ended.sandbox, request);
+  if (ended.joined) await extendLifetime(ctx, sandboxId, request.timeoutSeconds);
+  return { ...(await restartedBy(ctx, ended.operation)), resumed: true };
 }
 
 /** Takes the step to `resuming` under a new generation; part of the transaction that claims the start. */
@@ -41,7 +75,6 @@ export async function stepResuming(
   operation: Operation,
   reason: Reason,
 ): Promise<Sandbox> {
-  const from = operation.request['from'] as CheckpointId | undefined;
   return take(
     ctx,
     tx,
@@ -49,63 +82,41 @@ export async function stepResuming(
     'resume',
     'sandbox.resuming',
     { reason },
-    { operationId: operation.id, generation: sandbox.generation + 1, baseId: from ?? sandbox.checkpointId },
+    {
+      operationId: operation.id,
+      generation: sandbox.generation + 1,
+      baseId: requestedCheckpoint(operation) ?? sandbox.checkpointId,
+    },
   );
 }
 
-export async function resume(
+/** The answer to a caller whose start succeeded. */
+export async function restartedBy(
   ctx: Context,
-  caller: Caller,
-  sandboxId: SandboxId,
+  operation: Succeeded<'create' | 'resume' | 'rollback'>,
+): Promise<Restarted> {
+  const { org, sandboxId, result } = operation;
+  const { source, lost, skipped = [] } = result;
+  return { operation, sandbox: await sandboxView(ctx, org, sandboxId), source, lost, skipped };
+}
+
+async function alreadyRunning(
+  ctx: Context,
+  { id, org, baseId }: Sandbox,
   request: ResumeRequest,
-): Promise<Resumed> {
-  const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
-  const replayed = await ctx.operations.replay(caller, 'resume', sandboxId, request);
-  if (replayed !== undefined)
-    return resumedBy(sandboxId, await ctx.operations.finished(replayed, caller.signal));
-  if (request.from !== undefined) requireStartable(await getSealed(ctx.db, request.from, org), runtime);
-  let claimed: Sandbox | undefined;
-  const accepted = await ctx.operations.accept(
-    { kind: 'resume', sandboxId, caller, request, reason: 'request' },
-    async (tx, sandbox, operation) => {
-      await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
-      claimed = await stepResuming(ctx, tx, sandbox, operation, 'request');
-    },
-    async (handle) => {
-      if (claimed !== undefined) await start(ctx, handle, claimed);
-    },
-  );
-  if (accepted.is === 'already') {
-    if (request.from !== undefined && accepted.sandbox.baseId !== request.from) {
-      throw new TorporError('conflict', 'The sandbox is running from another checkpoint.', {
-        sandboxId,
-        hint: 'Use rollback to bring a running sandbox to another checkpoint.',
-      });
-    }
-    await extendLifetime(ctx, accepted.sandbox.id, request.timeoutSeconds);
-    return { ...(await lastStart(ctx, sandboxId)), sandboxId, operation: null };
+): Promise<Restarted & { readonly resumed: boolean }> {
+  if (request.from !== undefined && baseId !== request.from) {
+    throw new TorporError('conflict', 'The sandbox is running from another checkpoint.', {
+      sandboxId: id,
+      hint: 'Use rollback to bring a running sandbox to another checkpoint.',
+    });
   }
-  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
-  if (accepted.is === 'joined') await extendLifetime(ctx, sandboxId, request.timeoutSeconds);
-  return resumedBy(sandboxId, operation);
+  await extendLifetime(ctx, id, request.timeoutSeconds);
+  const last = await lastStart(ctx, id);
+  return { operation: null, sandbox: await sandboxView(ctx, org, id), ...last, resumed: false };
 }
 
-/** The answer to whoever asked for a start that has ended. */
-export function resumedBy(sandboxId: SandboxId, operation: Operation): Resumed {
-  return { ...startResultOf(operation.result), sandboxId, operation };
-}
-
-/** Of what a start has written down as its result. */
-function startResultOf(result: unknown): StartResult {
-  const {
-    source,
-    lost,
-    skipped = [],
-  } = result as Pick<StartResult, 'source' | 'lost'> & Partial<StartResult>;
-  return { source, lost, skipped };
-}
-
-/** What a running sandbox was last started from, as its ledger tells it. */
+/** What a running sandbox was last started from, as its ledger says. */
 async function lastStart(ctx: Context, id: SandboxId): Promise<StartResult> {
   const [row] = await ctx.db.query<{ data: string }>(
     `SELECT data FROM events WHERE sandbox_id = $1 AND type IN ('sandbox.started', 'sandbox.resumed')
@@ -113,5 +124,6 @@ async function lastStart(ctx: Context, id: SandboxId): Promise<StartResult> {
     [id],
   );
   if (row === undefined) throw new TorporError('internal', `Sandbox ${id} runs and was never started.`);
-  return startResultOf(JSON.parse(row.data));
+  const { source, lost, skipped = [] } = startResultSchema.parse(JSON.parse(row.data));
+  return { source, lost, skipped };
 }

@@ -1,18 +1,19 @@
-/** How long a sandbox is kept while it is paused: one write, never part of an exclusive operation. */
-import type { Retention, SandboxId } from '@torpor/protocol';
+/** How long a paused sandbox is kept: one write under its lock, outside of operations. */
+import type { Retention, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
+import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
 import { toStoredRetention } from '../retention/policy.ts';
 import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
 
-/** A deletion that was announced under the former policy is withdrawn; under the new one it is announced again. */
+/** Withdraws a deletion that was announced under the former policy; the new policy announces its own. */
 export async function setRetention(
   ctx: Context,
   org: string,
   id: SandboxId,
   deletePausedAfterSeconds: Retention,
-): Promise<void> {
+): Promise<SandboxView> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
     if (sandbox.org !== org) throw noSuchSandbox(id);
@@ -26,4 +27,5 @@ export async function setRetention(
     const data = { deletePausedAfterSeconds };
     await take(ctx, tx, sandbox, 'set_retention', 'retention.set', data, { operationId: null });
   });
+  return sandboxView(ctx, org, id);
 }

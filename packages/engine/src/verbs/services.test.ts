@@ -13,7 +13,7 @@ describe.each(databaseKinds)('the declared services of a sandbox on %s', (kind) 
   });
   afterEach(() => world.dispose());
 
-  it('can be set while it runs and while it is paused, and the next start gets them', async () => {
+  it('can be set while the sandbox runs or is paused, and the next start gets them', async () => {
     const { engine, runtime } = world;
     const started: (readonly Service[])[] = [];
     const { start } = runtime;
@@ -21,7 +21,7 @@ describe.each(databaseKinds)('the declared services of a sandbox on %s', (kind) 
       started.push(given[3].services);
       return start.apply(runtime, given);
     };
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await engine.setServices('org', id, [WEB]);
     expect(await engine.get('org', id)).toMatchObject({
       state: 'running',
@@ -41,7 +41,7 @@ describe.each(databaseKinds)('the declared services of a sandbox on %s', (kind) 
 
   it('cannot be set by another organisation, or when the sandbox has ended', async () => {
     const { engine } = world;
-    const { id } = await engine.create(caller, {});
+    const { id } = (await engine.create(caller, {})).sandbox;
     await expect(engine.setServices('other', id, [WEB])).rejects.toMatchObject({ code: 'not_found' });
     await engine.kill(caller, id);
     await expect(engine.setServices('org', id, [WEB])).rejects.toMatchObject({ code: 'killed' });

@@ -1,10 +1,10 @@
-/** The declared services of a sandbox. What is declared is started by the next start; nothing that runs is touched. */
+/** The declared services of a sandbox. The next start starts them; running processes are not touched. */
 import { type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import { type Context, take } from '../context.ts';
 import { decide } from '../lifecycle.ts';
 import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
 
-/** The row is locked, so that a start that is being claimed takes either all of the old ones or all of the new ones. */
+/** Under the sandbox's lock, so that a concurrent start gets either all old services or all new services. */
 export async function setServices(
   ctx: Context,
   org: string,

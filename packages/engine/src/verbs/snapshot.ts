@@ -1,6 +1,12 @@
 /** Snapshot: a checkpoint of a sandbox that goes on as it was. */
-import { type CheckpointId, type SandboxId, type SnapshotRequest, TorporError } from '@torpor/protocol';
-import type { SealPlan } from '../acts/seal.ts';
+import {
+  type CheckpointView,
+  type OperationId,
+  type SandboxId,
+  type SnapshotRequest,
+  TorporError,
+} from '@torpor/protocol';
+import { nothingElse, type SealPlan, seal } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
 import { type Context, note, runtimeOf } from '../context.ts';
@@ -10,54 +16,58 @@ import type { Caller } from '../operations/operations.ts';
 import { requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
+import { checkpoint } from '../queries/checkpoints.ts';
 import { markUsed } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { sealMode, unlessSealFails } from './pause.ts';
-import { claimSeal, sealAndStart } from './seal-and-start.ts';
+import { claimSeal, goOnAfterSeal, sealMode } from './around-seal.ts';
 
 export async function snapshot(
   ctx: Context,
   caller: Caller,
   sandboxId: SandboxId,
-  request: SnapshotRequest,
-): Promise<{ readonly checkpointId: CheckpointId; readonly operation: Operation }> {
-  const { runtime: runtimeName } = await getSandbox(ctx.db, sandboxId, caller.org);
-  const runtime = runtimeOf(ctx, { runtime: runtimeName });
-  const name = request.name ?? null;
-  const { expiresInSeconds } = request;
-  const plan = planSnapshot(ctx, runtime, {
-    name,
+  request: SnapshotRequest = {},
+): Promise<{ readonly operation: { readonly id: OperationId }; readonly checkpoint: CheckpointView }> {
+  const { runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
+  const { name = null, expiresInSeconds } = request;
+  const plan: SealPlan = {
+    ...planSnapshot(ctx, runtimeOf(ctx, { runtime })),
     kept: true,
+    name,
     expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
-  });
+    also: nothingElse,
+  };
   const full = await refusalForDiskSpace(ctx);
-  let claimed: Sandbox | undefined;
-  const accepted = await ctx.operations.accept(
-    { kind: 'snapshot', sandboxId, caller, request, reason: 'snapshot' },
-    async (tx, sandbox, operation) => {
-      if (sandbox.state === 'paused') return keepAttached(ctx, tx, sandbox, operation, plan);
-      // Asked here as well, so that a name that is taken does not cost a freeze.
+  const operation = await ctx.operations.run({
+    kind: 'snapshot',
+    sandboxId,
+    caller,
+    request,
+    reason: 'snapshot',
+    admit: async (tx, sandbox, operation) => {
+      if (sandbox.state === 'paused') {
+        await keepAttached(ctx, tx, sandbox, operation, plan);
+        return 'ended';
+      }
+      // The commit checks the name again; this check saves the freeze.
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
       if (full !== undefined) throw full;
       await requireQuota(tx, sandbox.org, { checkpoint: true }, sandbox);
-      claimed = await claimSeal(ctx, tx, sandbox, operation, plan);
+      return claimSeal(ctx, tx, sandbox, operation, plan);
     },
-    async (handle) => {
-      const sandbox = claimed;
-      if (sandbox !== undefined) await unlessSealFails(() => sealAndStart(ctx, handle, sandbox, plan));
+    drive: async (handle, claimed) => {
+      if (claimed === 'ended') return;
+      const sealed = await seal(ctx, handle, claimed, plan);
+      if (sealed.is === 'sealed') await goOnAfterSeal(ctx, handle, claimed, plan);
     },
-  );
-  if (accepted.is === 'already') throw new Error('A snapshot is never already there.');
-  const operation = await ctx.operations.finished(accepted.operationId, caller.signal);
-  return { checkpointId: operation.result?.['checkpointId'] as CheckpointId, operation };
+  });
+  return { operation, checkpoint: await checkpoint(ctx, caller.org, operation.result.checkpointId) };
 }
 
-/** A snapshot in place where the runtime can, else by a pause and a start. */
+/** A snapshot in place where the runtime can make one, otherwise by a pause and a start. */
 export function planSnapshot(
   ctx: Context,
   runtime: Runtime,
-  wanted: Pick<SealPlan, 'name' | 'kept' | 'expiresAt' | 'also'>,
-): SealPlan {
+): Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards' | 'filesInstead'> {
   const { snapshotWhileRunning: inPlace, replayable } = runtime.capabilities();
   if (!inPlace && !replayable) {
     throw new TorporError(
@@ -65,24 +75,16 @@ export function planSnapshot(
       `The runtime "${runtime.name}" uses a checkpoint up when the sandbox goes on, so it cannot keep one.`,
     );
   }
-  const checkpointId = ctx.ids.next('ckpt');
   return {
-    checkpointId,
+    checkpointId: ctx.ids.next('ckpt'),
     mode: sealMode(runtime, undefined, 'be snapshotted'),
     reason: 'snapshot',
     afterwards: inPlace ? 'continue' : 'start',
-    kept: wanted.kept,
-    name: wanted.name,
-    expiresAt: wanted.expiresAt,
-    also: async (tx, sandbox, operation) => {
-      if (wanted.name !== null)
-        await nameCheckpoint(tx, sandbox.id, checkpointId, wanted.name, ctx.clock.now());
-      await wanted.also?.(tx, sandbox, operation);
-    },
+    filesInstead: 'never',
   };
 }
 
-/** A paused sandbox has its checkpoint already; it is kept, and gets the name. */
+/** Keeps and names the checkpoint that a paused sandbox has already, and ends the operation. */
 async function keepAttached(
   ctx: Context,
   tx: Transaction,
@@ -90,9 +92,9 @@ async function keepAttached(
   operation: Operation,
   { name, expiresAt }: SealPlan,
 ): Promise<void> {
-  const checkpointId = sandbox.checkpointId;
+  const { checkpointId } = sandbox;
   if (checkpointId === null) throw new Error('A paused sandbox has no checkpoint.');
-  // One that the next start uses up cannot be kept.
+  // A checkpoint that the next start uses up cannot be kept.
   await requireReplayable(tx, sandbox);
   const now = ctx.clock.now();
   await tx.query(

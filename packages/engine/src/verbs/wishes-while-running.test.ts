@@ -5,7 +5,7 @@ import type { Engine } from '../engine.ts';
 
 const caller = { org: 'org' };
 
-describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
+describe.each(databaseKinds)('a running sandbox on %s', (kind) => {
   let world: World;
   let engine: Engine;
   beforeEach(async () => {
@@ -15,8 +15,8 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
   afterEach(() => world.dispose());
 
   describe('the end of a run', () => {
-    it('is set exactly or only later, and the lifetime of later runs stays', async () => {
-      const { id } = await engine.create(caller, { timeoutSeconds: 100 });
+    it('is set exactly or only extended, and the lifetime of later runs stays the same', async () => {
+      const { id } = (await engine.create(caller, { timeoutSeconds: 100 })).sandbox;
       const end = async () => ((await engine.get('org', id)).endsAt ?? 0) - world.clock.now();
       await engine.setEnd('org', id, 50, 'at least');
       expect(await end()).toBe(100_000);
@@ -31,16 +31,16 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
       expect(await end()).toBe(100_000);
     });
 
-    it('does not come to one that has none, unless it is set', async () => {
-      const { id } = await engine.create(caller, {});
+    it('is not added to a run without an end, unless it is set exactly', async () => {
+      const { id } = (await engine.create(caller, {})).sandbox;
       await engine.setEnd('org', id, 50, 'at least');
       expect(await engine.get('org', id)).toMatchObject({ endsAt: null });
     });
   });
 
-  describe('what it keeps', () => {
-    it('in an automatic pause is what was asked for', async () => {
-      const { id } = await engine.create(caller, { timeoutSeconds: 60, pauseMode: 'files' });
+  describe('the parts that a pause keeps', () => {
+    it('follow the pause mode of the sandbox in an automatic pause', async () => {
+      const { id } = (await engine.create(caller, { timeoutSeconds: 60, pauseMode: 'files' })).sandbox;
       await engine.sweep();
       world.clock.advance(60_000);
       await engine.sweep();
@@ -49,25 +49,25 @@ describe.each(databaseKinds)('a sandbox that runs, on %s', (kind) => {
       expect(await engine.checkpoint('org', checkpointId)).toMatchObject({ parts: { memory: false } });
     });
 
-    it('may be its files alone at a resume, though there is memory', async () => {
-      const { id } = await engine.create(caller, { fallback: [] });
+    it('are used without the memory when a resume asks for the files alone', async () => {
+      const { id } = (await engine.create(caller, { fallback: [] })).sandbox;
       await engine.pause(caller, id);
       const resumed = await engine.resume(caller, id, { mode: 'files' });
       expect(resumed).toMatchObject({ source: { kind: 'files' }, lost: ['processes'] });
     });
 
-    it('is said by a pause that found nothing to do', async () => {
-      const { id } = await engine.create(caller, {});
+    it('are reported by a pause of a sandbox that is paused already', async () => {
+      const { id } = (await engine.create(caller, {})).sandbox;
       expect(await engine.pause(caller, id)).toMatchObject({ paused: true });
       expect(await engine.pause(caller, id)).toMatchObject({ paused: false });
     });
   });
 
-  it('is listed by its start, either way round, in pages', async () => {
+  it('is listed in the order of starts, in both directions and in pages', async () => {
     const ids: string[] = [];
     for (let i = 0; i < 3; i++) {
       world.clock.advance(1);
-      ids.push((await engine.create(caller, {})).id);
+      ids.push((await engine.create(caller, {})).sandbox.id);
     }
     const list = async (page: Partial<Parameters<Engine['listByStart']>[1]>) =>
       (await engine.listByStart({ org: 'org' }, { order: 'oldest first', limit: 10, ...page })).map(

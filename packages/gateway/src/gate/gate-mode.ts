@@ -40,9 +40,7 @@ export type GateEvent =
   /** The engine ends the pause, whatever became of it. */
   | 'open';
 
-export const GATE_TRANSITIONS: Readonly<
-  Record<GateModeName, Readonly<Partial<Record<GateEvent, GateModeName>>>>
-> = {
+const GATE_TRANSITIONS: Readonly<Record<GateModeName, Readonly<Partial<Record<GateEvent, GateModeName>>>>> = {
   unknown: { running: 'open', close: 'draining' },
   open: { epoch_ended: 'unknown', close: 'draining', cut: 'unknown', open: 'unknown' },
   draining: { epoch_ended: 'draining', drained: 'closed', cut: 'closed', open: 'unknown' },
@@ -73,7 +71,7 @@ export type WakeEvent =
   /** A pause has changed the sandbox, so that an earlier failure says nothing about the next attempt. */
   | { readonly type: 'gate_opened' };
 
-export const WAKE_TRANSITIONS: Readonly<
+const WAKE_TRANSITIONS: Readonly<
   Record<WakeMode['name'], Readonly<Partial<Record<WakeEvent['type'], WakeMode['name']>>>>
 > = {
   idle: { started: 'waking' },

@@ -14,7 +14,7 @@ export interface PortGrace {
 /** `since`: when the port was first found closed. A later attempt must not start the grace again. */
 export type RunningPortGrace = PortGrace & { readonly since: number };
 
-export type PortModeName =
+type PortModeName =
   /** No connection attempt has ended in this epoch: one attempt at a time. */
   | 'untried'
   /** A connection was opened in this epoch: several attempts at a time. */
@@ -44,9 +44,7 @@ export type PortEvent =
   /** The requests that waited have got their error. */
   | 'refused';
 
-export const PORT_TRANSITIONS: Readonly<
-  Record<PortModeName, Readonly<Partial<Record<PortEvent, PortModeName>>>>
-> = {
+const PORT_TRANSITIONS: Readonly<Record<PortModeName, Readonly<Partial<Record<PortEvent, PortModeName>>>>> = {
   untried: { connected: 'answering', connect_failed: 'backing_off', grace_over: 'refusing' },
   answering: { connected: 'answering', connect_failed: 'backing_off', grace_over: 'refusing' },
   // Attempts of one batch may end differently. The first failure counts, and any success ends the back-off.

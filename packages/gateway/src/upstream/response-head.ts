@@ -136,7 +136,9 @@ function framingOf(hasNoBody: boolean, length: number | undefined, coding: strin
   if (hasNoBody) return 'none';
   if (coding !== undefined) {
     if (coding.trim().toLowerCase() !== 'chunked') {
-      throw new BadResponse(`The answer is encoded as "${coding.slice(0, 40)}", which the gateway did not ask for.`);
+      throw new BadResponse(
+        `The answer is encoded as "${coding.slice(0, 40)}", which the gateway did not ask for.`,
+      );
     }
     return 'chunked';
   }

@@ -169,7 +169,7 @@ describe('a response reader', () => {
     ['a length of what has no body', '204 No Content\r\nContent-Length: 5\r\n\r\n'],
     ['a length of what has not changed', '304 Not Modified\r\nContent-Length: 5\r\n\r\n'],
     ['chunks of what has no body', '204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n'],
-    ['a wish to close', '200 OK\r\nContent-Length: 0\r\nConnection: Close\r\n\r\n'],
+    ['Connection: close', '200 OK\r\nContent-Length: 0\r\nConnection: Close\r\n\r\n'],
   ])('after %s the connection is not reused', (_, rest) => {
     const { reader } = read([`HTTP/1.1 ${rest}`]);
     expect(reader.isOver).toBe(true);

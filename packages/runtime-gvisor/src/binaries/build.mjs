@@ -27,7 +27,7 @@ const GO_DIRECTORIES = ['/usr/local/go/bin', '/usr/lib/go/bin'];
 const OLDEST_GO = 21;
 /** The exit code of `flock` when another process holds the lock. */
 const LOCK_IS_TAKEN = 75;
-const BOUND_MS = 30 * 60_000;
+const TIMEOUT_MS = 30 * 60_000;
 const STATUS = 'build.json';
 
 /** The path of the pinned version, whether it is built or not. @param {string} [machineWide] */
@@ -198,7 +198,7 @@ function runGo(place, { machineWide, onProgress, waitForOthers, signal }) {
         // The process has ended meanwhile.
       }
     };
-    const bound = setTimeout(end, BOUND_MS);
+    const bound = setTimeout(end, TIMEOUT_MS);
     bound.unref();
     signal?.addEventListener('abort', end);
     child.stderr.setEncoding('utf8').on('data', (/** @type {string} */ text) => {

@@ -1,10 +1,9 @@
-import { mkdir, readdir, readFile } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance } from '@torpor/engine';
 import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
-import type { InstanceRecord } from '../instance/instance-files.ts';
 
 const why = await whyNoGvisor();
 
@@ -30,9 +29,7 @@ describe.skipIf(why !== null)('pooled host resources', { timeout: 120_000 }, () 
     await startFrom(world, next, checkpoint, 'memory');
 
     expect(await world.program.counter?.(next)).toBe(1);
-    const { sandboxId, generation } = next;
-    const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
-    const { container } = JSON.parse(await readFile(path, 'utf8')) as InstanceRecord;
+    const { container } = world.recordOf(next);
     const [taken] = before.filter((number) => container.id.endsWith(number));
     expect(taken).toBeDefined();
     await vi.waitFor(async () => expect(await preparedNumbers()).toHaveLength(3), { timeout: 10_000 });

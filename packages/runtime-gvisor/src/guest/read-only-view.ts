@@ -12,7 +12,7 @@ import { basename, join } from 'node:path';
 import { hostMountNamespace, isMissing, type MountNamespace, parseMounts, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
-const BOUND_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 export class ReadOnlyView {
   readonly #directory: string;
@@ -66,7 +66,7 @@ export class ReadOnlyView {
 
   async #program(name: string, args: readonly string[], signal: AbortSignal): Promise<void> {
     const { launcher } = this.#mounts;
-    await programOutput(name, args, { signal, timeoutMs: BOUND_MS, launcher });
+    await programOutput(name, args, { signal, timeoutMs: TIMEOUT_MS, launcher });
   }
 }
 

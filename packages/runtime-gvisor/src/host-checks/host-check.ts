@@ -26,7 +26,7 @@ export function bad(name: string, detail: string, fix: string): HostCheck {
   return { name, ok: false, detail, fix };
 }
 
-const BOUND_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 /** Runs a command that should succeed. Returns null, or the last line of its errors, or why it could not run. */
 export async function trial(
@@ -35,7 +35,7 @@ export async function trial(
   cwd = '/',
 ): Promise<string | null> {
   try {
-    const { status, stderr } = await runProgram(program, args, { signal, timeoutMs: BOUND_MS, cwd });
+    const { status, stderr } = await runProgram(program, args, { signal, timeoutMs: TIMEOUT_MS, cwd });
     if (status === 0) return null;
     return stderr.trim().split('\n').at(-1) || `${program} ended with ${status}`;
   } catch (thrown) {

@@ -5,8 +5,6 @@ import { serviceTag } from '@torpor/envd';
 import type { Service } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, serviceProcess } from '@torpor/runtime-shared';
 import { expect, it } from 'vitest';
-import type { RuntimeContext } from '../runtime-context.ts';
-import type { StartRequest } from '../start.ts';
 import type { AgentSetup } from './agent-setup.ts';
 import { ensureServices } from './ensure-services.ts';
 
@@ -31,11 +29,11 @@ function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: read
     },
   };
   const dial = async () => ({ host: '127.0.0.1', port: 3000 });
-  const order = { spec: { services: [web] }, use: 'memory', dial } as unknown as StartRequest;
+  const request = { spec: { services: [web] }, use: 'memory', dial } as const;
   const setUp = { agent: { process }, tagged, probes: [] } as unknown as AgentSetup & { probes: [] };
   const done = ensureServices(
-    { clock: systemClock, settings: DEFAULT_RUNTIME_SETTINGS } as RuntimeContext,
-    order,
+    { clock: systemClock, settings: DEFAULT_RUNTIME_SETTINGS },
+    request,
     setUp,
     unhurried,
   );

@@ -42,8 +42,8 @@ export function probeServices(host: string, { services }: StartSpec, signal: Abo
  * restored process with the tag of a service and another command belongs to the template, and is killed first.
  */
 export async function ensureServices(
-  ctx: RuntimeContext,
-  { spec, dial, use }: StartRequest,
+  ctx: Pick<RuntimeContext, 'clock' | 'settings'>,
+  { spec, dial, use }: Pick<StartRequest, 'dial' | 'use'> & { readonly spec: Pick<StartSpec, 'services'> },
   { agent, tagged, probes }: AgentSetup & { readonly probes: readonly ServiceProbe[] },
   signal: AbortSignal,
 ): Promise<void> {
@@ -90,7 +90,7 @@ function isRunning(service: Service, found: ReadonlyMap<string, ProcessInfo>): b
 }
 
 async function kill(
-  { clock }: RuntimeContext,
+  { clock }: Pick<RuntimeContext, 'clock'>,
   tag: string,
   agent: AgentClient,
   signal: AbortSignal,

@@ -15,7 +15,8 @@ it.skipIf(isMissing)(
     const engine = engineOn(world, fresh);
     try {
       await engine.start({ rounds: false });
-      const { id, generation } = await engine.create({ org: 'org' }, { resources: { memoryMb: 128 } });
+      const { id, generation } = (await engine.create({ org: 'org' }, { resources: { memoryMb: 128 } }))
+        .sandbox;
       const hog = 'const kept = []; for (let i = 0; i < 40; i++) kept.push(Buffer.alloc(10 * 2 ** 20, 1))';
       const command = `${await world.node()} -e '${hog}; setTimeout(() => {}, 60_000)'`;
       await expect(world.run({ sandboxId: id, generation }, command)).rejects.toThrow();

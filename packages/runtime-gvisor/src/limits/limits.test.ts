@@ -171,10 +171,7 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
 
   it('on processor time has the quota in its control group', async () => {
     const instance = await started({ cpus: 0.5 });
-    const record = join(world.dataDir, 'gvisor', 'instances', instance.sandboxId, '1', 'instance.json');
-    const { container } = JSON.parse(await readFile(record, 'utf8')) as {
-      readonly container: { readonly id: string };
-    };
+    const { container } = world.recordOf(instance);
     const group = join(`torpor-${serverTag(world.dataDir)}`, container.id);
     const isUnified = (await findCgroups())?.version === 'v2';
     const file = isUnified ? join(group, 'cpu.max') : join('cpu', group, 'cpu.cfs_quota_us');

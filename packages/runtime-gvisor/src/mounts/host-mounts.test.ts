@@ -4,13 +4,11 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { Instance } from '@torpor/engine';
 import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
 import { mountsBelow } from '@torpor/host';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { cleanUpHost, runningContainers } from '../host-cleanup.ts';
-import type { InstanceRecord } from '../instance/instance-files.ts';
 import { serverTag } from '../instance/instance-names.ts';
 import { namespaceFile } from './mount-namespace.ts';
 
@@ -66,11 +64,6 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
     expect(await hostMounts()).toEqual([]);
   });
 
-  async function recordOf({ sandboxId, generation }: Instance): Promise<InstanceRecord> {
-    const path = join(world.dataDir, 'gvisor', 'instances', sandboxId, String(generation), 'instance.json');
-    return JSON.parse(await readFile(path, 'utf8'));
-  }
-
   /** The mount points below the data directory in the namespace of the sandboxes. */
   async function sandboxMounts(): Promise<string[]> {
     const table = await world.inNamespace('cat', '/proc/self/mountinfo');
@@ -105,7 +98,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
       const created = await world.started();
       expect((await world.run(created, 'ls /usr/bin/env')).exitCode).toBe(0);
       expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
-      expect(await sandboxMounts()).toContain((await recordOf(created)).rootfs);
+      expect(await sandboxMounts()).toContain(world.recordOf(created).rootfs);
     },
   );
 
@@ -124,7 +117,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
 
   it.runIf(atLength)('of an earlier version in the namespace of the host are moved out of it', async () => {
     const instance = await world.started();
-    const root = (await recordOf(instance)).rootfs;
+    const root = world.recordOf(instance).rootfs;
     const bound = join(world.dataDir, 'gvisor');
     await world.whileClosed(async () => {
       await run('umount', [namespaceFile(join('/run/torpor', serverTag(world.dataDir)))]);
@@ -142,7 +135,7 @@ describe.skipIf(why !== null)('mounts of the gVisor runtime', { timeout: 120_000
   it('are never deleted through', async () => {
     const instance = await world.started();
     // The bundle of a pre-created container lies in another directory.
-    const inside = join((await recordOf(instance)).container.bundle, 'inside');
+    const inside = join(world.recordOf(instance).container.bundle, 'inside');
     await mkdir(inside);
     const precious = await mkdtemp(join(tmpdir(), 'torpor-precious-'));
     await writeFile(join(precious, 'file'), 'kept');

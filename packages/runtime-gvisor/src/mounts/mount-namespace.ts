@@ -28,7 +28,7 @@ import { runDirectory } from '../container/run-directory.ts';
 import { serverTag } from '../instance/instance-names.ts';
 import { shareMounts } from './mount-sharing.ts';
 
-const BOUND_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 const CHUNK = 65_536;
 
 interface NamespacePlaces {
@@ -120,7 +120,7 @@ async function enterNamespace(file: string, signal: AbortSignal): Promise<Pinned
   // The launcher is the parent of this shell, and has entered the namespace before it starts the shell.
   const { status, stdout, stderr } = await runProgram('sh', ['-c', 'echo $PPID'], {
     signal,
-    timeoutMs: BOUND_MS,
+    timeoutMs: TIMEOUT_MS,
     launcher,
   }).catch((cause: unknown) => {
     throw unusable(file, '', cause);
@@ -230,5 +230,5 @@ async function program(
   signal: AbortSignal,
   { launcher }: Pick<MountNamespace, 'launcher'> = hostMountNamespace,
 ): Promise<void> {
-  await programOutput(name, args, { signal, timeoutMs: BOUND_MS, launcher });
+  await programOutput(name, args, { signal, timeoutMs: TIMEOUT_MS, launcher });
 }

@@ -15,7 +15,7 @@ import {
   programOutput,
 } from '@torpor/host';
 
-const BOUND_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 /** Does nothing when the directory lies on a shared mount already. May be repeated. */
 export async function shareMounts(
@@ -34,7 +34,7 @@ export async function shareMounts(
 export async function unshareMounts(directory: string, signal: AbortSignal): Promise<void> {
   const at = await realpath(directory);
   if (holdingMount(parseMounts(hostMountNamespace.mountinfo()), at)?.at !== at) return;
-  await programOutput('umount', [at], { signal, timeoutMs: BOUND_MS });
+  await programOutput('umount', [at], { signal, timeoutMs: TIMEOUT_MS });
 }
 
 async function mount(
@@ -42,7 +42,7 @@ async function mount(
   signal: AbortSignal,
   { launcher }: MountNamespace,
 ): Promise<void> {
-  await programOutput('mount', args, { signal, timeoutMs: BOUND_MS, launcher });
+  await programOutput('mount', args, { signal, timeoutMs: TIMEOUT_MS, launcher });
 }
 
 /** The mount that a path lies on. Of several mounts at one place the last is visible. */

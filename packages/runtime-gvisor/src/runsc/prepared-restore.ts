@@ -79,8 +79,8 @@ export class PreparedRestores {
         await requireImage(image);
         await symlink(image, imageLink);
         await target.continueSentry();
-        const boundMs = this.#cli.boundOf('restore');
-        const bound = AbortSignal.any([signal, AbortSignal.timeout(boundMs)]);
+        const timeoutMs = this.#cli.timeoutOf('restore');
+        const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
         const kill = () => running.kill();
         bound.addEventListener('abort', kill);
         if (bound.aborted) kill();
@@ -90,9 +90,9 @@ export class PreparedRestores {
         if (status === 0) return;
         // A restore that hangs proves nothing about the image.
         if (status === null && bound.aborted)
-          throw programTimedOut(this.#cli.programOf(container), boundMs, { container: id });
+          throw programTimedOut(this.#cli.programOf(container), timeoutMs, { container: id });
         throw runscFailure(
-          { verb: 'restore', container: id, status, said: await lastLogged(log, before) },
+          { verb: 'restore', container: id, status, output: await lastLogged(log, before) },
           null,
         );
       },

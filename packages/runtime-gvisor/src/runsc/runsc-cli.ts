@@ -33,7 +33,7 @@ export interface RunscOptions {
   readonly clock?: Clock;
   readonly settings?: RuntimeSettings;
   /** One time limit for every command; for tests. */
-  readonly boundMs?: number;
+  readonly timeoutMs?: number;
 }
 
 /** Inside a container's `logs`. */
@@ -47,7 +47,7 @@ export const LOG_FILES = {
 } as const;
 
 /** Writing the image of a large sandbox takes seconds on a slow disk; a sentry that hangs never answers. */
-const BOUND: Readonly<Record<Verb, keyof RuntimeSettings>> = {
+const TIMEOUT_SETTING: Readonly<Record<Verb, keyof RuntimeSettings>> = {
   create: 'runscCreateMs',
   start: 'runscStartMs',
   run: 'runscRunMs',
@@ -80,13 +80,13 @@ export class RunscCli {
     this.#hiddenSysctlsLauncher.close();
   }
 
-  boundOf(verb: Verb): number {
-    return this.#options.boundMs ?? this.#settings[BOUND[verb]];
+  timeoutOf(verb: Verb): number {
+    return this.#options.timeoutMs ?? this.#settings[TIMEOUT_SETTING[verb]];
   }
 
   /** How long the processes of a container may take to die after SIGKILL. */
-  get deathBoundMs(): number {
-    return this.#options.boundMs ?? this.#settings.sentryDeathMs;
+  get deathTimeoutMs(): number {
+    return this.#options.timeoutMs ?? this.#settings.sentryDeathMs;
   }
 
   programOf({ runsc }: NamedContainer): string {
@@ -137,7 +137,7 @@ export class RunscCli {
   ): Promise<ProgramResult> {
     return runProgram(program, args, {
       signal,
-      timeoutMs: this.boundOf(verb),
+      timeoutMs: this.timeoutOf(verb),
       launcher: this.launcher,
       ...options,
     });

@@ -4,13 +4,13 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { lastLogged, runscFailure } from './runsc-failure.ts';
 
-const failed = { verb: 'checkpoint', container: 'c', status: 128, said: 'checkpoint failed: why' } as const;
+const failed = { verb: 'checkpoint', container: 'c', status: 128, output: 'checkpoint failed: why' } as const;
 
 describe('a failure of runsc', () => {
   it('has the first line as its message, without the call stack of the sentry', () => {
-    const said = 'restoring container "c": header error: EOF:\ngoroutine 6 [running]:\nstate.go:309';
+    const output = 'restoring container "c": header error: EOF:\ngoroutine 6 [running]:\nstate.go:309';
 
-    expect(runscFailure({ ...failed, verb: 'restore', said }, null).message).toBe(
+    expect(runscFailure({ ...failed, verb: 'restore', output }, null).message).toBe(
       'runsc restore failed: restoring container "c": header error: EOF',
     );
   });
@@ -20,8 +20,8 @@ describe('a failure of runsc', () => {
     ['open image: disk quota exceeded', 'storage_full'],
     ['mkdir image: read-only file system', 'storage_readonly'],
     ['something else', 'internal'],
-  ])('has the code of a storage failure that runsc reported: %s', (said, code) => {
-    expect(runscFailure({ ...failed, said }, { is: 'paused', pid: 1 }).code).toBe(code);
+  ])('has the code of a storage failure that runsc reported: %s', (output, code) => {
+    expect(runscFailure({ ...failed, output }, { is: 'paused', pid: 1 }).code).toBe(code);
   });
 
   it.each([
@@ -37,7 +37,7 @@ describe('a failure of runsc', () => {
   });
 
   it('without a message says so', () => {
-    expect(runscFailure({ ...failed, said: '' }, null).message).toBe(
+    expect(runscFailure({ ...failed, output: '' }, null).message).toBe(
       'runsc checkpoint failed: it did not say why',
     );
   });
@@ -48,7 +48,7 @@ describe('the last message of the log', () => {
     const directory = await mkdtemp(join(tmpdir(), 'torpor-l-'));
     const log = join(directory, 'runsc.log');
     const old = JSON.stringify({ msg: 'old', level: 'error' });
-    const tricky = 'it said {"msg":"no"}{"msg":';
+    const tricky = 'it output {"msg":"no"}{"msg":';
     await writeFile(log, `${old}${JSON.stringify({ msg: 'new' })}${JSON.stringify({ msg: tricky })}`);
 
     expect(await lastLogged(log, old.length)).toBe(tricky);

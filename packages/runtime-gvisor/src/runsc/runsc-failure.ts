@@ -42,14 +42,20 @@ export interface FailedCommand {
   readonly container: string;
   readonly status: ProgramResult['status'];
   /** All that runsc printed or logged. */
-  readonly said: string;
+  readonly output: string;
 }
 
 /** `state` is null when it could not be read. */
 export function runscFailure(failed: FailedCommand, state: ContainerState | null): TorporError {
-  const { verb, container, status, said } = failed;
-  const line = firstLine(said);
-  const details = { verb, container, status, state: state?.is ?? null, said: said.slice(0, MAX_SAID_CHARS) };
+  const { verb, container, status, output } = failed;
+  const line = firstLine(output);
+  const details = {
+    verb,
+    container,
+    status,
+    state: state?.is ?? null,
+    said: output.slice(0, MAX_OUTPUT_CHARS),
+  };
   const allowed = ALLOWED_STATES[verb];
   if (allowed !== undefined && state?.is === 'absent') {
     return new TorporError('not_found', `There is no container ${container}.`, { details });
@@ -58,7 +64,7 @@ export function runscFailure(failed: FailedCommand, state: ContainerState | null
   return new TorporError(code, `runsc ${verb} failed: ${line}`, { details });
 }
 
-const MAX_SAID_CHARS = 4_000;
+const MAX_OUTPUT_CHARS = 4_000;
 
 function isAllowed(
   state: ContainerState | null,
@@ -72,8 +78,8 @@ function codeOf(line: string): ErrorCode {
 }
 
 /** A panic of the sentry prints pages of its call stack after the first line. */
-function firstLine(said: string): string {
-  const [line] = said.trim().split('\n');
+function firstLine(output: string): string {
+  const [line] = output.trim().split('\n');
   return line === undefined || line === '' ? 'it did not say why' : line.replace(/:$/, '');
 }
 

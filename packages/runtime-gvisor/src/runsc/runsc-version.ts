@@ -13,10 +13,10 @@ export interface RunscVersion {
   readonly day: number | null;
 }
 
-const BOUND_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 export async function readRunscVersion(program: string, signal: AbortSignal): Promise<RunscVersion> {
-  const { status, stdout } = await runProgram(program, ['--version'], { signal, timeoutMs: BOUND_MS });
+  const { status, stdout } = await runProgram(program, ['--version'], { signal, timeoutMs: TIMEOUT_MS });
   const version = status === 0 ? parseRunscVersion(stdout) : undefined;
   if (version !== undefined) return version;
   throw new TorporError('capability_unsupported', `${program} does not print a version of runsc.`, {

@@ -274,7 +274,7 @@ describe.skipIf(program === undefined)('runsc', () => {
     it('that hangs is a timeout, and not a refused image', async () => {
       const source = await world.started();
       await runsc.checkpoint(source, image, unhurried);
-      const hasty = new Runsc({ ...world.options, boundMs: 1 });
+      const hasty = new Runsc({ ...world.options, timeoutMs: 1 });
       const container = await world.counter();
       const preparedRestore = await hasty.prepareRestore(container);
       await expect(preparedRestore.restore(image, unhurried)).rejects.toMatchObject({ code: 'timeout' });
@@ -328,7 +328,7 @@ describe.skipIf(program === undefined)('runsc', () => {
     it('does not delay the list, makes other calls time out, and can be ended', async () => {
       const container = await world.started();
       process.kill(await pidOf(container), 'SIGSTOP');
-      const impatient = new Runsc({ ...world.options, boundMs: 500 });
+      const impatient = new Runsc({ ...world.options, timeoutMs: 500 });
 
       expect(await impatient.list()).toEqual([container.id]);
       await expect(impatient.state(container, unhurried)).rejects.toMatchObject({ code: 'timeout' });

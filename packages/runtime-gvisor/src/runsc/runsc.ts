@@ -142,7 +142,7 @@ export class Runsc {
     const { status, stdout, stderr } = await this.#cli.run('state', command, signal);
     if (status !== 0) {
       if (!(await this.#states.has(id))) return { is: 'absent' };
-      throw runscFailure({ verb: 'state', container: id, status, said: stderr }, null);
+      throw runscFailure({ verb: 'state', container: id, status, output: stderr }, null);
     }
     return this.#confirmed(id, parseStateOutput(stdout));
   }
@@ -172,7 +172,7 @@ export class Runsc {
    * that runsc keeps of the container stays for `delete`.
    */
   async end(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
-    const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#cli.deathBoundMs)]);
+    const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#cli.deathTimeoutMs)]);
     await this.#preparedRestores.cancel(container.id);
     for (let found = await this.#processesOf(container); found.length > 0; ) {
       for (const { pid } of found) sendSignal(pid, 'SIGKILL');
@@ -232,7 +232,7 @@ export class Runsc {
     if (status === 0) return;
     const state = await this.#stateAfterFailure(container, signal);
     if (already !== undefined && state?.is === already) return;
-    throw runscFailure({ verb, container: container.id, status, said: stderr }, state);
+    throw runscFailure({ verb, container: container.id, status, output: stderr }, state);
   }
 
   /** Runs a command that leaves the sentry running, and gives it files to write its logs and output to. */
@@ -253,8 +253,8 @@ export class Runsc {
     const outputFile = this.#cli.outputOf(container);
     const { status } = await this.#cli.run(verb, wrapped, signal, { outputFile, launcher });
     if (status === 0) return;
-    const said = await lastLogged(log, before);
-    throw runscFailure({ verb, container: id, status, said }, null);
+    const output = await lastLogged(log, before);
+    throw runscFailure({ verb, container: id, status, output }, null);
   }
 
   async #signalSentry(id: string, name: 'SIGSTOP' | 'SIGCONT'): Promise<void> {

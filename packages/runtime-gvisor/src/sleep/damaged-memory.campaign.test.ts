@@ -34,12 +34,12 @@ describe.skipIf(why !== null)('a gVisor sandbox whose memory image is damaged wh
 
   for (const [what, damage] of Object.entries(MEMORY_DAMAGES)) {
     it(`starts from its files and reports the lost processes: ${what} (R91, R92, R93)`, async () => {
-      const sandbox = await engine.create(caller, {});
+      const sandbox = (await engine.create(caller, {})).sandbox;
       await world.program.write(instanceOf(sandbox), '/home/user/kept', what);
       const { checkpoint } = await engine.pause(caller, sandbox.id);
       await damage({ path: world.store.path(checkpoint.id) } as SealedCheckpoint);
 
-      await engine.lookAtCheckpoints();
+      await engine.inspectCheckpoints();
       expect(await engine.get('org', sandbox.id)).toMatchObject({
         state: 'paused',
         checkpointHealth: { health: 'damaged', parts: ['memory'] },

@@ -46,7 +46,7 @@ describe.skipIf(isMissing)('on an old runsc', { timeout: 180_000 }, () => {
   async function withState(name: string, timeoutSeconds = 600): Promise<SandboxView> {
     const state = PROGRAM_STATES.find((one) => one.name === name);
     if (state === undefined) throw new Error(`There is no program state ${name}.`);
-    const sandbox = await engine.create(caller, { timeoutSeconds });
+    const sandbox = (await engine.create(caller, { timeoutSeconds })).sandbox;
     await world.program.write(instanceOf(sandbox), '/home/user/kept', name);
     await begun(world, instanceOf(sandbox), state);
     return sandbox;
@@ -71,7 +71,7 @@ describe.skipIf(isMissing)('on an old runsc', { timeout: 180_000 }, () => {
   it('an image that hangs twice while another is restored gives way to the files (R92)', async () => {
     const hanging = await withState('a listener with a full backlog');
     const { checkpoint } = await engine.pause(caller, hanging.id);
-    const other = await engine.create(caller, {});
+    const other = (await engine.create(caller, {})).sandbox;
     await engine.pause(caller, other.id);
 
     await expect(engine.resume(caller, hanging.id)).rejects.toMatchObject({ code: 'timeout' });

@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import type { Captured, Engine, Instance, Staging, TemplateSpec } from '@torpor/engine';
 import {
-  builtInOrder,
+  builtInSpec,
   type FreshDatabase,
   failureOf,
   freshDatabase,
@@ -180,7 +180,7 @@ describe.skipIf(why !== null)(
     });
 
     it('that are not built in are refused', async () => {
-      expect(await refusal(builtInOrder('other'))).toMatchObject({ code: 'capability_unsupported' });
+      expect(await refusal(builtInSpec('other'))).toMatchObject({ code: 'capability_unsupported' });
     });
 
     describe('through the engine', () => {
@@ -199,16 +199,16 @@ describe.skipIf(why !== null)(
         await rm(archive);
         expect(made).toMatchObject({ state: 'ready', runtime: 'gvisor' });
 
-        const sandbox = await engine.create(caller, { template: 'tiny' });
+        const sandbox = (await engine.create(caller, { template: 'tiny' })).sandbox;
         const { who } = await ask(instanceOf(sandbox));
         expect(await ask(instanceOf(sandbox))).toMatchObject({ who, count: 2 });
-        const snapshot = await engine.snapshot(caller, sandbox.id);
+        const snapshot = (await engine.snapshot(caller, sandbox.id)).checkpoint;
         await engine.nameTemplate('org', { name: 'counted', from: snapshot.id });
         await engine.kill(caller, sandbox.id);
         await engine.deleteTemplate('org', 'tiny');
         await engine.reconcile();
 
-        const another = await engine.create(caller, { template: 'counted' });
+        const another = (await engine.create(caller, { template: 'counted' })).sandbox;
         expect(another.services).toMatchObject([service]);
         expect(await ask(instanceOf(another))).toEqual({ who, count: 3, place: 'template' });
         await engine.kill(caller, another.id);

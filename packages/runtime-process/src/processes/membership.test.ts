@@ -7,14 +7,26 @@ const second: Membership = { sandboxId, includesGeneration: (one) => one === 2, 
 
 describe('the variables that name an instance', () => {
   it.each([
-    ['its own', [`TORPOR_SANDBOX=${sandboxId}`, `TORPOR_INSTANCE=${sandboxId}/2`], true],
-    ['that of another generation', [`TORPOR_SANDBOX=${sandboxId}`, `TORPOR_INSTANCE=${sandboxId}/1`], false],
-    ['one that was overwritten', [`TORPOR_SANDBOX=${sandboxId}`, 'TORPOR_INSTANCE='], true],
-    ['one that is no number', [`TORPOR_SANDBOX=${sandboxId}`, `TORPOR_INSTANCE=${sandboxId}/x`], true],
-    ['that of another sandbox', ['TORPOR_SANDBOX=sbx_b', 'TORPOR_INSTANCE=sbx_b/2'], false],
-    ['none', [], false],
-  ])('%s', (_, marks, expected) => {
-    expect(isMarked(marks, second)).toBe(expected);
+    ['count with its own value', [`TORPOR_SANDBOX=${sandboxId}`, `TORPOR_INSTANCE=${sandboxId}/2`], true],
+    [
+      'do not count with the value of another generation',
+      [`TORPOR_SANDBOX=${sandboxId}`, `TORPOR_INSTANCE=${sandboxId}/1`],
+      false,
+    ],
+    ['count when the value was overwritten', [`TORPOR_SANDBOX=${sandboxId}`, 'TORPOR_INSTANCE='], true],
+    [
+      'count when the value is not a number',
+      [`TORPOR_SANDBOX=${sandboxId}`, `TORPOR_INSTANCE=${sandboxId}/x`],
+      true,
+    ],
+    [
+      'do not count with the values of another sandbox',
+      ['TORPOR_SANDBOX=sbx_b', 'TORPOR_INSTANCE=sbx_b/2'],
+      false,
+    ],
+    ['do not count when they are missing', [], false],
+  ])('%s', (_, variables, expected) => {
+    expect(isMarked(variables, second)).toBe(expected);
   });
 });
 

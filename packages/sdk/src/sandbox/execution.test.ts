@@ -29,7 +29,7 @@ function made(whole = async () => REPLY) {
 const aMoment = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('an execution', () => {
-  it('is awaited for how it ended, and asked once however often it is awaited', async () => {
+  it('is awaited for its result, and sent once however often it is awaited', async () => {
     const { execution, whole, stream } = made();
     expect(await execution).toBe(REPLY);
     expect(await execution.then(({ exitCode }) => exitCode)).toBe(3);
@@ -38,7 +38,7 @@ describe('an execution', () => {
     expect(stream).not.toHaveBeenCalled();
   });
 
-  it('is iterated for its output, and then not asked for the answer in one piece', async () => {
+  it('is iterated for its output, and then not sent as a plain request', async () => {
     const { execution, whole } = made();
     const events: ExecEvent[] = [];
     for await (const event of execution) events.push(event);
@@ -47,13 +47,13 @@ describe('an execution', () => {
     expect(whole).not.toHaveBeenCalled();
   });
 
-  it('is under way although nobody awaits it', async () => {
+  it('runs even if it is not awaited', async () => {
     const { whole } = made();
     await aMoment();
     expect(whole).toHaveBeenCalledTimes(1);
   });
 
-  it('says so when it is too late to choose the other form', async () => {
+  it('fails when it is awaited and iterated', async () => {
     const { execution } = made();
     await execution;
     expect(() => execution[Symbol.asyncIterator]()).toThrow('cannot be iterated any more');

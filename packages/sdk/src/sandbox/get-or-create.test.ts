@@ -8,7 +8,7 @@ import { Sandbox } from './sandbox.ts';
 
 let server: ApiServer;
 let torpor: Torpor;
-/** Every sandbox there ever was; as on the server, one that lives keeps its name to itself. */
+/** Every sandbox that was created; as on the server, a sandbox that has not ended keeps its name. */
 let there: SandboxView[];
 let creates: number;
 beforeEach(async () => {
@@ -39,7 +39,7 @@ const getOrCreate = (request = {}) => Sandbox.getOrCreate('web', request, { torp
 function put(state: SandboxView['state'], then?: SandboxView['state']): void {
   there.push(sandboxView({ id: 'sbx_zzzzzzzzzzzzzzzzzzzz', name: 'web', state }));
   if (then === undefined) return;
-  // Comes to the second state as soon as somebody listens.
+  // Reaches the second state as soon as a client follows its events.
   server.answer('GET /v1/sandboxes/*/events', ({ headers }) => {
     if (headers.accept !== 'text/event-stream')
       return { json: { items: [eventView(1, { state })], nextCursor: null } };
@@ -50,31 +50,31 @@ function put(state: SandboxView['state'], then?: SandboxView['state']): void {
 }
 
 describe('getOrCreate', () => {
-  it('makes a sandbox of that name, with what was asked for', async () => {
+  it('creates a sandbox of that name, with the given options', async () => {
     const made = await getOrCreate({ metadata: { a: 'b' } });
     expect([made.name, made.metadata]).toEqual(['web', { a: 'b' }]);
   });
 
-  it('gives the one that is there, whatever else is asked for', async () => {
+  it('returns the existing sandbox, whatever the options', async () => {
     const first = await getOrCreate();
     const second = await getOrCreate({ idleSeconds: 5 });
     expect(second.id).toBe(first.id);
     expect(there).toHaveLength(1);
   });
 
-  it('gives everybody the same when they come at once', async () => {
+  it('returns the same sandbox to concurrent callers', async () => {
     const all = await Promise.all(Array.from({ length: 20 }, () => getOrCreate()));
     expect(new Set(all.map(({ id }) => id)).size).toBe(1);
     expect(there).toHaveLength(1);
   });
 
-  it('gives one that sleeps without waking it', async () => {
+  it('returns a paused sandbox without waking it', async () => {
     put('paused');
     expect((await getOrCreate()).state).toBe('paused');
     expect(server.requests.map(({ method }) => method)).toEqual(['POST', 'GET']);
   });
 
-  it('waits for one that somebody else is just making', async () => {
+  it('waits for a sandbox that another caller is creating', async () => {
     put('creating', 'running');
     expect(await getOrCreate()).toMatchObject({ id: 'sbx_zzzzzzzzzzzzzzzzzzzz', state: 'running' });
   });
@@ -88,7 +88,7 @@ describe('getOrCreate', () => {
     expect(creates).toBe(2);
   });
 
-  it('does not go round for ever', async () => {
+  it('bounds its retries', async () => {
     server.answer('POST /v1/sandboxes', () => {
       creates++;
       return errorReply(409, 'conflict', 'Taken.', { sandboxId: 'sbx_nowhere' });
@@ -97,7 +97,7 @@ describe('getOrCreate', () => {
     expect(creates).toBe(10);
   });
 
-  it('passes on every other failure', async () => {
+  it('throws every other error unchanged', async () => {
     server.answer('POST /v1/sandboxes', errorReply(409, 'conflict', 'Something else.'));
     await expect(getOrCreate()).rejects.toThrow('Something else.');
   });

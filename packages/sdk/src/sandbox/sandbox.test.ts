@@ -41,7 +41,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 }
 
 describe('a sandbox', () => {
-  it('is made with what is asked for, by a client of its own or a given one', async () => {
+  it('is created with the given options, by its own client or a given one', async () => {
     server.answer('POST /v1/sandboxes', { status: 201, json: sandboxView({ name: 'web' }) });
     const options = { url: server.url, apiKey: 'mine', env: {} };
     const made = await Sandbox.create({ name: 'web', idleSeconds: 60 }, options);
@@ -56,7 +56,7 @@ describe('a sandbox', () => {
     });
   });
 
-  it('is found by its id in either form, without being woken', async () => {
+  it('is found by its id with or without prefix, without being woken', async () => {
     server.answer('GET /v1/sandboxes/*', { json: sandboxView({ state: 'paused' }) });
     const found = await Sandbox.connect('aaaaaaaaaaaaaaaaaaaa', { torpor });
     expect([found.id, found.state]).toEqual([SANDBOX_ID, 'paused']);
@@ -71,7 +71,7 @@ describe('a sandbox', () => {
     expect(server.requests.at(-1)?.query.get('metadata.app')).toBe('web');
   });
 
-  it('knows what was last heard of it', async () => {
+  it('keeps the view of the last response', async () => {
     const paused = sandboxView({ state: 'paused', checkpointId: CHECKPOINT_ID });
     const reply = { sandbox: paused, checkpoint: checkpointView(), operation: operationView() };
     server.answer('POST /v1/sandboxes/*/pause', { json: reply });
@@ -127,7 +127,7 @@ describe('a sandbox', () => {
     expect(server.requests.at(-1)?.query.get('sandboxId')).toBe(SANDBOX_ID);
   });
 
-  it('has services that say what was declared and what became of them', async () => {
+  it('has services with their declaration and present status', async () => {
     const declared = [
       { name: 'app', command: 'npm start', port: 3000 },
       { name: 'worker', command: './work' },
@@ -165,7 +165,7 @@ describe('a sandbox', () => {
     expect(await torpor.jobs.get(JOB_ID)).toEqual(build);
   });
 
-  it('starts what goes on in the background, and gives its output', async () => {
+  it('starts background processes, and returns their output', async () => {
     const process = processView({ id: 'req_1', kind: 'background' });
     const jobId = JOB_ID;
     server.answer('POST /v1/sandboxes/*/exec', { json: { jobId, process, autoResumed: false } });
@@ -187,26 +187,26 @@ describe('fork', () => {
   const reply = (...items: unknown[]) =>
     server.answer('POST /v1/sandboxes/*/fork', { status: 201, json: { items } });
 
-  it('gives sandboxes', async () => {
+  it('returns sandboxes', async () => {
     reply({ sandbox: sandboxView({ id: OTHER }) }, { sandbox: sandboxView() });
     const forks = await sandbox.fork({ count: 2 });
     expect(forks.map(({ id }) => id)).toEqual([OTHER, SANDBOX_ID]);
     expect(sentBody()).toEqual({ count: 2 });
   });
 
-  it('throws the cause when none could be made', async () => {
+  it('throws the cause when no fork could be created', async () => {
     reply(failed, failed);
     await expect(sandbox.fork({ count: 2 })).rejects.toThrow(CapacityError);
   });
 
-  it('hands over those that were made when others were not', async () => {
+  it('throws a PartialForkError with the forks that were created', async () => {
     reply(failed, { sandbox: sandboxView({ id: OTHER }) });
     const error = await sandbox.fork({ count: 2 }).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(PartialForkError);
     expect(error).toMatchObject({
       name: 'PartialForkError',
       code: 'capacity',
-      message: '1 of 2 forks could not be made: Full.',
+      message: '1 of 2 forks could not be created: Full.',
       hint: 'Hint for capacity.',
       sandboxes: [{ id: OTHER }],
       errors: [{ name: 'CapacityError', status: 503 }],
@@ -264,7 +264,7 @@ describe('the signal', () => {
 });
 
 describe('fetch', () => {
-  it('leaves Authorization to the app, and sends the key beside it', async () => {
+  it('leaves Authorization to the app, and sends the key in X-API-Key', async () => {
     server.answer('GET /v1/sandboxes/*/ports/3000/', { text: 'ok' });
     await sandbox.fetch(3000, '/', { headers: new Headers({ authorization: 'Bearer app' }) });
     expect(server.requests.at(-1)?.headers).toMatchObject({
@@ -280,7 +280,7 @@ describe('fetch', () => {
   });
 
   it.each(['..', '/..', '../../pause', '/%2e%2e/%2E%2e/pause', '/a/../../x', '\\..\\..\\pause', '/.\t./x'])(
-    'does not follow %j out of its port, where the key would be taken',
+    'refuses the path %j, which leads out of the port to the API',
     async (path) => {
       const leaving = sandbox.fetch(3000, path, { method: 'POST' });
       await expect(leaving).rejects.toMatchObject({ code: 'invalid_request' });

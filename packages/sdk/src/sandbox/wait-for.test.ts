@@ -8,7 +8,7 @@ import { Sandbox } from './sandbox.ts';
 
 let server: ApiServer;
 let sandbox: Sandbox;
-/** The sandbox's ledger so far, and what is yet to happen once somebody listens. */
+/** The ledger of the sandbox so far, and the events that follow once a client listens. */
 let ledger: EventView[];
 let news: EventView[];
 beforeEach(async () => {
@@ -46,12 +46,12 @@ const then = (...all: SandboxState[]): EventView[] =>
   all.map((state, index) => eventView(ledger.length + index + 1, { state }));
 
 describe('waiting for a state', () => {
-  it('is over at once when the sandbox is in it', async () => {
+  it('resolves at once when the sandbox is in it', async () => {
     expect(await sandbox.waitFor('running')).toMatchObject({ state: 'running' });
     expect(server.requests).toHaveLength(1);
   });
 
-  it('ends when the sandbox comes to it, and not for having been in it long ago', async () => {
+  it('resolves when the sandbox reaches it, and not because of earlier events', async () => {
     news = then('pausing', 'paused');
     expect(await sandbox.waitFor('paused')).toMatchObject({ state: 'paused' });
     expect(sandbox.state).toBe('paused');
@@ -59,12 +59,12 @@ describe('waiting for a state', () => {
     expect(followed?.headers['last-event-id']).toBe('3');
   });
 
-  it('does not miss a state that the sandbox only passed through', async () => {
+  it('does not miss a state that lasts only a moment', async () => {
     news = then('pausing', 'paused', 'resuming', 'running');
     expect(await sandbox.waitFor('paused')).toMatchObject({ state: 'running' });
   });
 
-  it('takes any of several', async () => {
+  it('accepts several states', async () => {
     news = then('pausing', 'paused');
     expect(await sandbox.waitFor(['killed', 'paused'])).toMatchObject({ state: 'paused' });
   });

@@ -72,7 +72,7 @@ export class EngineSandboxes implements BuildSandboxes {
     const wanted = { metadata: { [JOB_METADATA_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
     const id =
       from === undefined
-        ? (await engine.create({ org }, wanted)).id
+        ? (await engine.create({ org }, wanted)).sandbox.id
         : await this.#forkPaused(org, from, { ...wanted, services: [] }, signal);
     return this.#killIfAborted(org, id, signal);
   }
@@ -330,7 +330,7 @@ export class EngineSandboxes implements BuildSandboxes {
   }
 
   async #fork(org: string, from: SandboxId, request: ForkRequest): Promise<SandboxId> {
-    const [fork] = await this.#ctx.engine.fork({ org }, from, request);
+    const [fork] = (await this.#ctx.engine.fork({ org }, from, request)).forks;
     if (fork === undefined) throw new TorporError('internal', 'The fork made no sandbox.');
     if ('error' in fork) throw TorporError.fromBody(fork.error);
     return fork.sandbox.id;

@@ -84,7 +84,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
         count: count ?? 1,
         ...(timeout === undefined || timeout === null ? {} : { timeoutSeconds: Math.max(1, timeout) }),
       };
-      const forks = await lifecycle(ctx, request, id, (caller) =>
+      const { forks } = await lifecycle(ctx, request, id, (caller) =>
         waitForTransition(ctx.clock, request.deadline.signal, async () => {
           if (isPaused(await engine.get(org, id))) throw pausedError(id);
           return engine.fork(caller, id, wanted);

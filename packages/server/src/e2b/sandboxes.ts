@@ -18,7 +18,7 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
   const create = async (request: FastifyRequest, body: E2bCreate, version: ApiVersion) => {
     const wanted = createRequestOf(body, version);
     const { org } = request.identity;
-    const sandbox = await lifecycle(ctx, request, undefined, async (caller) =>
+    const { sandbox } = await lifecycle(ctx, request, undefined, async (caller) =>
       engine.create(
         { ...caller, dialect: 'e2b' },
         { ...wanted, ...(await createSource(engine, org, body.templateID)) },

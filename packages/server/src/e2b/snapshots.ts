@@ -31,22 +31,22 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { id } = request.params;
       const { org } = request.identity;
       const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
-      const snapshot = await lifecycle(ctx, request, id, async (caller) => {
-        const checkpoint = await waitForTransition(ctx.clock, request.deadline.signal, () =>
+      const { checkpoint } = await lifecycle(ctx, request, id, async (caller) => {
+        const snapshot = await waitForTransition(ctx.clock, request.deadline.signal, () =>
           engine.snapshot(caller, id),
         );
-        if (name === undefined) return checkpoint;
+        if (name === undefined) return snapshot;
         try {
           // A name that exists already moves to the newest snapshot.
-          await engine.nameTemplate(org, { name, from: checkpoint.id }, 'replace');
+          await engine.nameTemplate(org, { name, from: snapshot.checkpoint.id }, 'replace');
         } catch (thrown) {
-          await engine.letGoOfCheckpoint(org, checkpoint.id);
+          await engine.releaseCheckpoint(org, snapshot.checkpoint.id);
           throw thrown;
         }
-        return checkpoint;
+        return snapshot;
       });
       const templates = name === undefined ? [] : [name];
-      return reply.code(201).send(snapshotShape(org, { id: snapshot.id, templates }));
+      return reply.code(201).send(snapshotShape(org, { id: checkpoint.id, templates }));
     },
   );
 
@@ -79,7 +79,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       const named = parseTemplateReference(request.params.id, org);
       await request.deadline.run(async () => {
         if (named.is === 'checkpoint') {
-          if (!(await engine.letGoOfCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
+          if (!(await engine.releaseCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
           return;
         }
         const { checkpointId, builtIn } = await engine.template(org, named.name);
@@ -88,7 +88,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
             'forbidden',
             `The template "${named.name}" is built in and cannot be deleted.`,
           );
-        if (checkpointId !== null && (await engine.letGoOfCheckpoint(org, checkpointId))) return;
+        if (checkpointId !== null && (await engine.releaseCheckpoint(org, checkpointId))) return;
         await engine.deleteTemplate(org, named.name);
       });
       return reply.code(204).send();

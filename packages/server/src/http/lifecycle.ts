@@ -1,62 +1,52 @@
-/** Runs what changes a sandbox within the request's time, and finds out which operation it became. */
+/** Runs a verb of the engine within the request's time, and notes its operation for the log. */
 import type { Caller } from '@torpor/engine';
 import { type OperationId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
-import { operationOf } from '../observe/operation-trace.ts';
 import type { RouteContext } from '../route-context.ts';
 import { callerOf } from './caller.ts';
 import { RequestDeadline } from './request-deadline.ts';
 
-export async function lifecycle<T>(
+/** What every verb answers with: the operation that the request became, or null when none was needed. */
+interface VerbAnswer {
+  readonly operation: { readonly id: OperationId } | null;
+}
+
+export async function lifecycle<T extends VerbAnswer>(
   ctx: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
-  work: (caller: Caller) => Promise<T>,
+  verb: (caller: Caller) => Promise<T>,
 ): Promise<T> {
-  const { engine, operations } = ctx;
-  const { org } = request.identity;
-  const made: OperationId[] = [];
   if (sandboxId !== undefined) request.logFields.sandboxId = sandboxId;
-  const late = () => stillUnderWay(ctx, request, sandboxId, made);
-  const result = await request.deadline.run(
-    (signal) => operations.watch(made, () => work(callerOf(request, signal))),
-    late,
+  const answer = await request.deadline.run(
+    (signal) => verb(callerOf(request, signal)),
+    () => stillUnderWay(ctx, request, sandboxId),
   );
-  const operationId = await shortly(ctx, () => operationOf(engine, org, made));
-  if (operationId !== undefined) request.logFields.operationId = operationId;
-  return result;
+  if (answer.operation !== null) request.logFields.operationId = answer.operation.id;
+  return answer;
 }
 
-/** A moment for a look at the database, which may be what hangs. */
-const LOOK_MS = 500;
+/** The time for a query to the database, which may be what hangs. */
+const QUERY_MS = 500;
 
-async function shortly<T>({ clock }: RouteContext, look: () => Promise<T>): Promise<T | undefined> {
-  const deadline = new RequestDeadline(clock, LOOK_MS, 0);
-  return deadline
-    .run(look)
-    .catch(() => undefined)
-    .finally(() => deadline.release());
-}
-
+/** The engine itself answers a late verb with its operation. This answer is for an engine that cannot answer. */
 async function stillUnderWay(
-  ctx: RouteContext,
+  { clock, engine }: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
-  made: readonly OperationId[],
 ): Promise<TorporError> {
-  const { engine } = ctx;
+  const deadline = new RequestDeadline(clock, QUERY_MS, 0);
   const { org } = request.identity;
-  const operationId = await shortly(ctx, async () => {
-    const own = await operationOf(engine, org, made);
-    if (own !== undefined || sandboxId === undefined) return own;
-    return (await engine.get(org, sandboxId)).operationId ?? undefined;
-  });
+  const operationId = await deadline
+    .run(async () => (sandboxId === undefined ? null : (await engine.get(org, sandboxId)).operationId))
+    .catch(() => null)
+    .finally(() => deadline.release());
   return new TorporError(
     'timeout',
     `There was no answer within ${request.deadline.ms} ms; it is still under way.`,
     {
       ...(sandboxId === undefined ? {} : { sandboxId }),
-      ...(operationId === undefined ? {} : { operationId }),
+      ...(operationId === null ? {} : { operationId }),
     },
   );
 }

@@ -1,12 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
-import { randomIds } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { errorIn, type TestServer, testServer } from '../../testing/test-server.ts';
 import { watchLedger } from './ledger-watch.ts';
 import { openLog } from './log.ts';
 import { Metrics } from './metrics.ts';
-import { OperationTrace } from './operation-trace.ts';
 import { reportTo } from './report.ts';
 
 const KEY = 'deadbeef'.repeat(8);
@@ -84,6 +81,15 @@ describe('a request', () => {
     expect(lineOf(paused.headers['x-request-id'])).toMatchObject({ operationId: paused.json().operation.id });
     const missing = await server.ask('GET', '/v1/sandboxes/sbx_aaaaaaaaaaaaaaaaaaaa');
     expect(lineOf(missing.headers['x-request-id'])).toMatchObject({ status: 404, code: 'not_found' });
+  });
+
+  it('names its own operation also when another request is served at the same time (R102)', async () => {
+    const both = await Promise.all([1, 2].map(() => server.ask('POST', '/v1/sandboxes', { body: {} })));
+    for (const created of both) {
+      const { operationId } = lineOf(created.headers['x-request-id']);
+      const operation = await server.ask('GET', `/v1/operations/${operationId}`);
+      expect(operation.json()).toMatchObject({ kind: 'create', sandboxId: created.json().id });
+    }
   });
 
   it('leaves none of its secrets in the log or in errors (R114)', async () => {
@@ -181,23 +187,5 @@ describe('what happens to sandboxes', () => {
       'destroying the paused instance failed',
       'clock jumped',
     ]);
-  });
-});
-
-describe('the trace of operations', () => {
-  it('keeps apart what is made for two requests at once', async () => {
-    const trace = new OperationTrace(randomIds);
-    const made: [string[], string[]] = [[], []];
-    const ids = await Promise.all(
-      made.map((mine) =>
-        trace.watch(mine as never, async () => {
-          await delay(5);
-          trace.next('evt');
-          return trace.next('op');
-        }),
-      ),
-    );
-    trace.next('op');
-    expect(made).toEqual(ids.map((id) => [id]));
   });
 });

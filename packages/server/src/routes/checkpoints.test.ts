@@ -98,10 +98,10 @@ describe('the health of checkpoints', () => {
     expect([...before.keys()].sort()).toEqual(['damaged', 'missing', 'unknown']);
     const { id, checkpointId } = await paused();
     server.world.store.takeAway(checkpointId);
-    await server.ctx.engine.lookAtCheckpoints();
+    await server.ctx.engine.inspectCheckpoints();
     expect(new Map(await figures()).get('missing')).toBe((before.get('missing') ?? 0) + 1);
     server.world.store.bringBack(checkpointId);
-    await server.ctx.engine.lookAtCheckpoints();
+    await server.ctx.engine.inspectCheckpoints();
     expect(new Map(await figures())).toEqual(before);
     await server.ask('DELETE', `/v1/sandboxes/${id}`);
   });

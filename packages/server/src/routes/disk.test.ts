@@ -11,7 +11,7 @@ afterAll(() => server.dispose());
 
 const free = async (freeBytes: number) => {
   server.world.store.room = { freeBytes, totalBytes: 100 * GIB };
-  await server.world.engine.lookAtDisk();
+  await server.world.engine.checkDisk();
 };
 
 describe('a disk that fills up', () => {

@@ -46,7 +46,7 @@ async function runFsck(ctx: RouteContext, org: string, signal: AbortSignal): Pro
   const { engine, clock } = ctx;
   const began = clock.monotonic();
   const { did, ...round } = await engine.reconcile();
-  const { inspected: checkpoints } = await engine.lookAtCheckpoints({ org, external: true }, signal);
+  const { inspected: checkpoints } = await engine.inspectCheckpoints({ org, external: true }, signal);
   const findings: Finding[] = [];
   let sandboxes = 0;
   for (let cursor: string | null = ''; cursor !== null; ) {

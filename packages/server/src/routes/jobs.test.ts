@@ -1,6 +1,6 @@
 import type { Builds } from '@torpor/builds';
 import { FakeProvider } from '@torpor/builds/testing';
-import { Engine, type EngineParts, systemClock } from '@torpor/engine';
+import { createEngine, type EngineParts, systemClock } from '@torpor/engine';
 import type { JobId, SandboxId, TrackedJobView } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { testBuilds } from '../../testing/test-builds.ts';
@@ -97,7 +97,7 @@ describe('a job', () => {
       await agentProcesses.nextEnd(agent, [jobId], new AbortController().signal);
       expect((await unwatched.ask('GET', `/v1/jobs/${jobId}`)).json()).toMatchObject({ state: 'running' });
       // Another server on the same database and the same sandboxes, as after a restart.
-      const next = new Engine({ ...(engineParts as EngineParts), serverId: 'the-next' });
+      const next = createEngine({ ...(engineParts as EngineParts), serverId: 'the-next' });
       await next.start({ rounds: false });
       expect(await next.job('default', jobId)).toMatchObject({ state: 'completed', exitCode: 4 });
       await next.stop();

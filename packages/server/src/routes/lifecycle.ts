@@ -52,7 +52,6 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request) => {
       const { id } = request.params;
       const reply = await lifecycle(ctx, request, id, (caller) => engine.pause(caller, id, request.body));
-      if (reply.operation !== null) request.logFields.operationId ??= reply.operation.id;
       return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
@@ -75,7 +74,9 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(ctx, request, id, (caller) => engine.resume(caller, id, request.body));
+      const { operation: _, ...reply } = await lifecycle(ctx, request, id, (caller) =>
+        engine.resume(caller, id, request.body),
+      );
       return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
@@ -99,7 +100,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const forks = await lifecycle(ctx, request, id, (caller) => engine.fork(caller, id, request.body));
+      const { forks } = await lifecycle(ctx, request, id, (caller) => engine.fork(caller, id, request.body));
       const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(ctx, one.sandbox) } : one));
       return reply.code(201).send({ items });
     },
@@ -123,7 +124,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const checkpoint = await lifecycle(ctx, request, id, (caller) =>
+      const { checkpoint } = await lifecycle(ctx, request, id, (caller) =>
         engine.snapshot(caller, id, request.body),
       );
       return reply.code(201).send(checkpoint);
@@ -148,7 +149,9 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(ctx, request, id, (caller) => engine.rollback(caller, id, request.body));
+      const { operation: _, ...reply } = await lifecycle(ctx, request, id, (caller) =>
+        engine.rollback(caller, id, request.body),
+      );
       return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );

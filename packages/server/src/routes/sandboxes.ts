@@ -88,7 +88,7 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
       },
     },
     async (request, reply) => {
-      const sandbox = await lifecycle(ctx, request, undefined, (caller) =>
+      const { sandbox } = await lifecycle(ctx, request, undefined, (caller) =>
         engine.create(caller, request.body),
       );
       request.logFields.sandboxId = sandbox.id;
@@ -158,7 +158,8 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      return lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
+      const { sandbox } = await lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
+      return sandbox;
     },
   );
 

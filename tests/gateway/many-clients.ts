@@ -1,4 +1,4 @@
-/** Many in front of one server at once, and what they take of its memory. */
+/** Many concurrent clients of one server, and the memory that they take. */
 import { readFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -7,14 +7,14 @@ import { bareSandboxId, type SandboxId } from '@torpor/protocol';
 import type { TorporProcess } from '../crash/torpor-process.ts';
 import { guestService } from '../wake/guest-app.ts';
 
-interface Door {
+interface PreviewAddress {
   readonly id: SandboxId;
   readonly port: number;
   readonly host: string;
 }
 
-/** A sandbox that sleeps. With a delay its app takes that long to come back, because only its files are kept. */
-async function sleeping({ torpor, url }: TorporProcess, delayMs = 0): Promise<Door> {
+/** A paused sandbox. With a delay its app takes that long to start again, because the pause keeps only files. */
+async function pausedSandbox({ torpor, url }: TorporProcess, delayMs = 0): Promise<PreviewAddress> {
   const { id } = await torpor.sandboxes.create({ services: [guestService({ delayMs })] });
   await torpor.sandboxes.pause(id, delayMs === 0 ? {} : { mode: 'files' });
   return { id, port: Number(new URL(url).port), host: `3000-${bareSandboxId(id)}.sbx.localhost` };
@@ -23,14 +23,14 @@ async function sleeping({ torpor, url }: TorporProcess, delayMs = 0): Promise<Do
 interface FirstRequests {
   readonly answered: number;
   readonly resumes: number;
-  /** How many the app ran; one that it ran twice counts twice. */
+  /** How many requests the app ran; a request that it ran twice counts twice. */
   readonly runs: number;
 }
 
-/** So many at once to a sandbox that sleeps, half of which change something. */
+/** Sends `count` concurrent requests to a paused sandbox, half of them mutations. */
 export async function firstRequests(server: TorporProcess, count: number): Promise<FirstRequests> {
   const { sandboxes } = server.torpor;
-  const { id, port, host } = await sleeping(server);
+  const { id, port, host } = await pausedSandbox(server);
   const { generation: before } = await sandboxes.get(id);
   const answers = await Promise.all(
     Array.from({ length: count }, (_, i) =>
@@ -43,11 +43,11 @@ export async function firstRequests(server: TorporProcess, count: number): Promi
   return { answered, resumes: after - before, runs: stdout.trim().split('\n').length };
 }
 
-/** Connections that are opened at once. */
+/** Connections that are opened concurrently. */
 const AT_ONCE = 50;
 
-interface CrowdMemory {
-  /** All in megabytes of resident memory. */
+interface ClientMemory {
+  /** The next three are megabytes of resident memory. */
   readonly before: number;
   readonly withIdle: number;
   readonly withHeld: number;
@@ -56,8 +56,12 @@ interface CrowdMemory {
   readonly answered: number;
 }
 
-export async function crowdMemory(server: TorporProcess, idle: number, held: number): Promise<CrowdMemory> {
-  const awake = await sleeping(server);
+export async function measureClientMemory(
+  server: TorporProcess,
+  idle: number,
+  held: number,
+): Promise<ClientMemory> {
+  const awake = await pausedSandbox(server);
   await ask(awake.port, awake.host, { path: '/x/warm' });
   const before = await residentMb(server);
   const sockets: Socket[] = [];
@@ -66,8 +70,8 @@ export async function crowdMemory(server: TorporProcess, idle: number, held: num
     sockets.push(...(await Promise.all(Array.from({ length: more }, () => idleConnection(awake)))));
   }
   const withIdle = await residentMb(server);
-  const asleep = await sleeping(server, 2_000);
-  // Each has a body that nobody reads before the sandbox is awake.
+  const asleep = await pausedSandbox(server, 2_000);
+  // The gateway does not read these bodies before the sandbox is awake.
   const body = Buffer.alloc(256 * 1024, 'x');
   const asked = Array.from({ length: held }, (_, i) =>
     ask(asleep.port, asleep.host, { method: 'POST', path: `/x/${i}`, body }),
@@ -79,8 +83,8 @@ export async function crowdMemory(server: TorporProcess, idle: number, held: num
   return { before, withIdle, withHeld, idle, held, answered };
 }
 
-/** One that has been answered, and is kept open. */
-async function idleConnection({ port, host }: Door): Promise<Socket> {
+/** A connection that has carried one request, and is kept open. */
+async function idleConnection({ port, host }: PreviewAddress): Promise<Socket> {
   const socket = connect({ port, host: '127.0.0.1' });
   await new Promise((resolve, reject) => {
     socket.once('error', reject);

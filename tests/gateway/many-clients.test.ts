@@ -1,8 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
-import { crowdMemory, firstRequests } from './crowd.ts';
-
-/** Many at once in front of one door. */
+import { firstRequests, measureClientMemory } from './many-clients.ts';
 
 let dataDir: Awaited<ReturnType<typeof makeDataDir>>;
 let server: TorporProcess;
@@ -15,7 +13,7 @@ afterAll(async () => {
   await dataDir.remove();
 });
 
-it('200 first requests at once to a sandbox that sleeps: one resume, 200 answers', {
+it('200 concurrent requests to a paused sandbox cause one resume, and all are answered', {
   timeout: 120_000,
 }, async () => {
   expect(await firstRequests(server, 200)).toEqual({ answered: 200, resumes: 1, runs: 200 });
@@ -25,7 +23,7 @@ it.skipIf(process.platform !== 'linux')(
   '1,000 idle connections and 200 held requests take a bounded amount of memory',
   { timeout: 120_000 },
   async () => {
-    const { before, withIdle, withHeld, answered } = await crowdMemory(server, 1_000, 200);
+    const { before, withIdle, withHeld, answered } = await measureClientMemory(server, 1_000, 200);
     expect(answered).toBe(200);
     expect(withIdle - before).toBeLessThan(100);
     expect(withHeld - withIdle).toBeLessThan(150);

@@ -1,0 +1,89 @@
+/**
+ * What each kind of operation is asked for and what it returns, as the database keeps them. The schemas
+ * only require what the engine reads back: rows of earlier versions must stay readable.
+ */
+import {
+  fallbackSchema,
+  idSchema,
+  lossSchema,
+  type OperationKind,
+  skippedSchema,
+  sourceSchema,
+} from '@torpor/protocol';
+import { z } from 'zod';
+
+const checkpointId = idSchema('ckpt');
+const nothing = z.object({});
+
+/** What a start may be asked for, by whichever kind. */
+const startFields = { from: checkpointId.optional(), fallback: z.array(fallbackSchema).optional() };
+const mode = z.enum(['memory', 'files']);
+
+/** What a sandbox was started from, what it lost, and which better sources could not be used, if any. */
+export const startResultSchema = z.object({
+  source: sourceSchema,
+  lost: z.array(lossSchema),
+  skipped: z.array(skippedSchema).optional(),
+});
+
+const sealResultSchema = z.object({ checkpointId });
+
+/** The sandbox's own row keeps everything else that a create is asked for. */
+const create = { request: z.object(startFields), result: startResultSchema };
+const pause = { request: z.object({ mode: mode.optional() }), result: sealResultSchema };
+const resume = {
+  request: z.object({ ...startFields, mode: mode.optional(), timeoutSeconds: z.number().optional() }),
+  result: startResultSchema,
+};
+/** The children's rows keep what the fork asked for them. */
+const fork = { request: z.looseObject({ count: z.number().optional() }), result: sealResultSchema };
+const snapshot = {
+  request: z.object({ name: z.string().optional(), expiresInSeconds: z.number().optional() }),
+  result: sealResultSchema,
+};
+const rollback = { request: z.object(startFields), result: startResultSchema };
+/** Without a checkpoint when the instance was thawed, or when the sandbox is lost. */
+const recover = { request: nothing, result: z.object({ checkpointId: checkpointId.nullish() }) };
+const kill = { request: nothing, result: nothing };
+
+function stored<K extends OperationKind, Q extends z.ZodType, R extends z.ZodType>(
+  kind: K,
+  { request, result }: { readonly request: Q; readonly result: R },
+) {
+  return z.object({ kind: z.literal(kind), request, result: result.nullable() });
+}
+
+/** The columns of an operation that depend on its kind. */
+export const operationBodySchema = z.discriminatedUnion('kind', [
+  stored('create', create),
+  stored('pause', pause),
+  stored('resume', resume),
+  stored('fork', fork),
+  stored('snapshot', snapshot),
+  stored('rollback', rollback),
+  stored('recover', recover),
+  stored('kill', kill),
+]);
+type OperationBody = z.infer<typeof operationBodySchema>;
+
+type Requests = { [P in OperationKind]: Extract<OperationBody, { kind: P }>['request'] };
+type Results = { [P in OperationKind]: NonNullable<Extract<OperationBody, { kind: P }>['result']> };
+export type RequestOf<K extends OperationKind> = Requests[K];
+export type ResultOf<K extends OperationKind> = Results[K];
+
+/** Which kinds of operations bring about what a caller asks for; a repeated request gets the last of them. */
+export const BROUGHT_ABOUT_BY = {
+  create: ['create'],
+  pause: ['pause', 'recover'],
+  resume: ['create', 'resume', 'rollback'],
+  snapshot: ['snapshot'],
+  fork: ['fork'],
+  rollback: ['rollback'],
+  kill: ['kill'],
+} as const satisfies Partial<Record<OperationKind, readonly OperationKind[]>>;
+
+export type RequestedKind = keyof typeof BROUGHT_ABOUT_BY;
+/** Kinds whose request may be true already; to ask again is no error then. */
+export type RepeatableKind = 'pause' | 'resume' | 'kill';
+/** The kinds of the operations that answer a request. */
+export type AnswerKind<K extends RequestedKind> = (typeof BROUGHT_ABOUT_BY)[K][number];

@@ -1,0 +1,39 @@
+/** Templates that callers make. */
+import type { CreateTemplateRequest, TemplateView } from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import type { Caller } from '../operations/operations.ts';
+import { nameCheckpointAsTemplate } from '../templates/name-checkpoint.ts';
+import {
+  type ArchiveTemplate,
+  prepareTemplate as prepare,
+  requireCustomTemplates,
+} from '../templates/prepare.ts';
+import { refuseTakenTemplateName } from '../templates/template-names.ts';
+import { viewTemplate } from '../view.ts';
+
+/** Throws what refuses a template whatever its archive holds: for callers that have not sent the archive yet. */
+export async function refuseTemplate(
+  ctx: Context,
+  org: string,
+  { name, runtime }: Pick<ArchiveTemplate, 'name' | 'runtime'>,
+): Promise<void> {
+  requireCustomTemplates(ctx, runtime);
+  await refuseTakenTemplateName(ctx.db, org, name);
+}
+
+export async function prepareTemplate(
+  ctx: Context,
+  caller: Caller,
+  request: ArchiveTemplate,
+): Promise<TemplateView> {
+  return viewTemplate(await prepare(ctx, caller, request));
+}
+
+export async function nameTemplate(
+  ctx: Context,
+  org: string,
+  request: CreateTemplateRequest,
+  taken: 'refuse' | 'replace' = 'refuse',
+): Promise<TemplateView> {
+  return viewTemplate(await nameCheckpointAsTemplate(ctx, org, request, taken));
+}
