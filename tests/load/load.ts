@@ -5,6 +5,7 @@
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
+import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { Torpor } from '@torpor/sdk';
 import { startTorpor } from '../crash/torpor-process.ts';
@@ -110,20 +111,16 @@ async function checkAll(torpor: Torpor, { workers }: Load, written: Map<SandboxI
   });
 }
 
+/** Runs `work` for 0 to count - 1, at most `workers` at a time, and returns the results in order. */
 export async function mapBounded<T>(
   workers: number,
   count: number,
   work: (i: number) => Promise<T>,
 ): Promise<T[]> {
   const results: T[] = [];
-  let next = 0;
-  const worker = async () => {
-    while (next < count) {
-      const i = next++;
-      results[i] = await work(i);
-    }
-  };
-  await Promise.all(Array.from({ length: Math.min(workers, count) }, worker));
+  await forEachBounded(Array(count).keys(), workers, async (i) => {
+    results[i] = await work(i);
+  });
   return results;
 }
 

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { isMissing } from '@torpor/host';
 import { RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { buildConfigFields, planChoice } from './builds/build-config.ts';
@@ -274,8 +275,8 @@ function pick(read: (setting: Setting) => unknown): Partial<Record<Setting, unkn
 }
 
 async function readFileSettings(path: string): Promise<Readonly<Record<string, unknown>>> {
-  const text = await readFile(path, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
-    if (thrown.code === 'ENOENT') return '{}';
+  const text = await readFile(path, 'utf8').catch((thrown: unknown) => {
+    if (isMissing(thrown)) return '{}';
     throw new TorporError('invalid_request', `${path} cannot be read.`, { cause: thrown });
   });
   const { $schema: _, ...settings } = parseObject(text, path);

@@ -63,22 +63,22 @@ export interface StartOptions {
 }
 
 export async function startServer(config: ServerConfig, options: StartOptions): Promise<RunningServer> {
-  await using begun = new AsyncDisposableStack();
+  await using cleanup = new AsyncDisposableStack();
   const { dataDir } = config;
   const { settings, list: settingsList } = config.configured;
   await refuseUnfinishedRestore(dataDir);
   const reserve = await DiskReserve.open(join(dataDir, 'reserve'), settings.engine.diskReserveBytes);
   const directory = await claimDataDirectory(dataDir, systemClock, () => reserve.releaseForStart());
-  begun.defer(() => directory.release());
+  cleanup.defer(() => directory.release());
   const db = await openDatabase(config, reserve);
-  begun.defer(() => db.close());
+  cleanup.defer(() => db.close());
   await migrate(db, ALL_MIGRATIONS);
   await adoptGvisorLayers(dataDir);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
   const report = reportTo(options.log, metrics);
   const chosen = await (options.choose ?? chooseRuntime)(config, store, systemClock, report);
-  begun.defer(() => chosen.close?.());
+  cleanup.defer(() => chosen.close?.());
   const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
   const secret = await ensureSecret(dataDir, randomBytes);
   const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics };
@@ -107,11 +107,11 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     home: directory.id,
     reserve,
   });
-  begun.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
-  begun.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
+  cleanup.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
+  cleanup.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
   await engine.start();
   const upgrade = chosen.beginUpgrade?.(() => engine.renewTemplates());
-  begun.defer(() => upgrade?.stop());
+  cleanup.defer(() => upgrade?.stop());
   const sessions = new Sessions({
     engine,
     db,
@@ -122,7 +122,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     report,
     atFaultPoint: (point) => options.faults.pass(point),
   });
-  begun.defer(() => sessions.stop());
+  cleanup.defer(() => sessions.stop());
   await sessions.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
@@ -138,7 +138,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const alone = config.database === undefined;
   const pass: BuildContext['pass'] = (point) => options.faults.pass(point);
   const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, pass, serverId, alone }, config);
-  begun.defer(() => builds.stop());
+  cleanup.defer(() => builds.stop());
   const app = await buildApp({
     ...shared,
     engine,
@@ -158,14 +158,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     builds,
     ...(certificate === undefined ? {} : { tls: certificate }),
   });
-  begun.defer(() => app.stop());
+  cleanup.defer(() => app.stop());
   const url = await listen(app, config);
   const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
   gateway.setPublicAddress({ domain, scheme: config.tls ? 'https' : 'http' });
-  previews.listenAt(url);
+  previews.setAddress(url);
   await builds.start();
-  begun.defer(await writeAddressFile(dataDir, url.origin));
-  const running = begun.move();
+  cleanup.defer(await writeAddressFile(dataDir, url.origin));
+  const running = cleanup.move();
   return {
     url: url.origin,
     domain,

@@ -35,7 +35,7 @@ export const define: Define = (command, handler) => {
   command
     .command('get')
     .summary('show one checkpoint')
-    .argument('<checkpoint>', 'its id')
+    .argument('<checkpoint>', 'checkpoint id')
     .action(
       handler(async (cli, [id]) => {
         const checkpoint = await (await cli.torpor()).checkpoints.get(id as CheckpointId, {
@@ -47,7 +47,7 @@ export const define: Define = (command, handler) => {
   command
     .command('verify')
     .summary('read the contents of a checkpoint and check them')
-    .argument('<checkpoint>', 'its id')
+    .argument('<checkpoint>', 'checkpoint id')
     .action(
       handler(async (cli, [id]) => {
         const { checkpoints } = await cli.torpor();
@@ -61,7 +61,7 @@ export const define: Define = (command, handler) => {
     .command('rm')
     .alias('delete')
     .summary('delete a checkpoint that nothing needs')
-    .argument('<checkpoint>', 'its id')
+    .argument('<checkpoint>', 'checkpoint id')
     .action(
       handler(async (cli, [id]) => {
         await (await cli.torpor()).checkpoints.delete(id as CheckpointId, { signal: cli.signal });

@@ -44,7 +44,7 @@ export const define: Define = (command, handler) => {
     .command('get')
     .alias('show')
     .summary('show one job')
-    .argument('<job>', 'its id')
+    .argument('<job>', 'job id')
     .action(
       handler(async (cli, [id]) => {
         const job = await (await cli.torpor()).jobs.get(id as JobId, { signal: cli.signal });
@@ -55,7 +55,7 @@ export const define: Define = (command, handler) => {
     .command('end')
     .alias('rm')
     .summary('end a job: SIGTERM, then SIGKILL after the grace period')
-    .argument('<job>', 'its id')
+    .argument('<job>', 'job id')
     .option('--grace <span>', 'grace period, as 10s; 0 kills it at once', parseSpan)
     .action(
       handler<{ grace?: number }>(async (cli, [id], { grace }) => {
@@ -68,7 +68,7 @@ export const define: Define = (command, handler) => {
   command
     .command('logs')
     .summary('show the output of a job; its sandbox must run')
-    .argument('<job>', 'its id')
+    .argument('<job>', 'job id')
     .option('-f, --follow', 'also print new output; with --json one event per line')
     .action(
       handler<{ follow?: boolean }>(async (cli, [id], { follow }) => {

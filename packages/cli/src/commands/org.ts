@@ -39,7 +39,7 @@ export const define: Define = (command, handler) => {
   command
     .command('create')
     .summary('create an organisation')
-    .argument('<name>', 'lower-case letters, digits and -')
+    .argument('<name>', 'name: lower-case letters, digits and -')
     .argument('[quota...]', QUOTA_ARGUMENT)
     .action(
       handler(async (cli, [name = '', ...quotas]) => {
@@ -53,7 +53,7 @@ export const define: Define = (command, handler) => {
     .command('get')
     .alias('show')
     .summary('show the quotas of an organisation and what is used')
-    .argument('<org>', 'its name')
+    .argument('<org>', 'name of the organisation')
     .action(
       handler(async (cli, [id = '']) => {
         const org = await (await cli.torpor()).orgs.get(id, { signal: cli.signal });
@@ -63,7 +63,7 @@ export const define: Define = (command, handler) => {
   command
     .command('set-quota')
     .summary('set or remove quotas')
-    .argument('<org>', 'its name')
+    .argument('<org>', 'name of the organisation')
     .argument('<quota...>', QUOTA_ARGUMENT)
     .action(
       handler(async (cli, [id = '', ...quotas]) => {
@@ -75,7 +75,7 @@ export const define: Define = (command, handler) => {
   command
     .command('set-retention')
     .summary('set how long paused sandboxes are kept by default')
-    .argument('<org>', 'its name')
+    .argument('<org>', 'name of the organisation')
     .argument('<span>', 'as 12h, 30d; "never", or "default" for the setting of the server')
     .action(
       handler(async (cli, [id = '', span = '']) => {
@@ -88,7 +88,7 @@ export const define: Define = (command, handler) => {
     .command('delete')
     .alias('rm')
     .summary('delete an empty organisation')
-    .argument('<org>', 'its name')
+    .argument('<org>', 'name of the organisation')
     .option('-y, --yes', 'do not ask')
     .action(
       handler<{ yes?: boolean }>(async (cli, [id = ''], { yes }) => {

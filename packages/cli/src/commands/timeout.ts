@@ -7,7 +7,7 @@ import { sandboxOf } from '../sandbox-argument.ts';
 export const define: Define = (command, handler) => {
   command
     .argument('<sandbox>', 'sandbox id or name')
-    .argument('<span>', 'from now, as 90s, 5m, 2h; or "none"');
+    .argument('<span>', 'time from now, as 90s, 5m, 2h; or "none"');
   addExamples(command, {
     examples: [
       ['torpor timeout web 2h', 'two hours from now, and after each resume'],

@@ -15,7 +15,7 @@ import { type Operation, takeOver } from '../operations/operation.ts';
 import type { OperationHandle } from '../operations/operation-handle.ts';
 import type { Queryable } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
-import { startPaused } from '../verbs/around-seal.ts';
+import { startPaused } from '../verbs/seal-steps.ts';
 
 /** Records this server as the owner of the operation, and drives the operation to its end. */
 export async function takeOverOperation(ctx: Context, orphan: Operation): Promise<void> {

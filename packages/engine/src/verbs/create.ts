@@ -21,7 +21,7 @@ import { sandboxView } from '../queries/sandboxes.ts';
 import { toStoredRetention } from '../retention/policy.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
 import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
-import { sealMode } from './around-seal.ts';
+import { sealMode } from './seal-steps.ts';
 
 export interface Created {
   readonly operation: { readonly id: OperationId };

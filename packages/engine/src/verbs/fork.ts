@@ -21,7 +21,6 @@ import type { Runtime } from '../ports/runtime.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { markUsed, toRetention } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { claimSeal, goOnAfterSeal } from './around-seal.ts';
 import {
   draftCreate,
   draftSandbox,
@@ -29,6 +28,7 @@ import {
   memoryLimit,
   refuseTakenSandboxName,
 } from './create.ts';
+import { claimSeal, goOnAfterSeal } from './seal-steps.ts';
 import { planSnapshot } from './snapshot.ts';
 
 export type Fork = { readonly sandbox: SandboxView } | { readonly error: ErrorBody };

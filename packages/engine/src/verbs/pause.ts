@@ -19,7 +19,7 @@ import { withPhases } from '../queries/operations.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { within } from '../within.ts';
-import { claimSeal, goOnAfterSeal, sealMode } from './around-seal.ts';
+import { claimSeal, goOnAfterSeal, sealMode } from './seal-steps.ts';
 
 /** Checks under the sandbox's lock whether the cause still holds; throws when it does not. */
 export type Guard = (tx: Transaction, sandbox: Sandbox) => void | Promise<void>;

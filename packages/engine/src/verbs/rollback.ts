@@ -12,8 +12,8 @@ import type { RequestOf } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import { getSandbox } from '../sandbox.ts';
-import { claimSeal, goOnAfterSeal, sealMode } from './around-seal.ts';
 import { type Restarted, restartedBy, stepResuming } from './resume.ts';
+import { claimSeal, goOnAfterSeal, sealMode } from './seal-steps.ts';
 
 export async function rollback(
   ctx: Context,

@@ -19,7 +19,7 @@ import type { Runtime } from '../ports/runtime.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
 import { markUsed } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { claimSeal, goOnAfterSeal, sealMode } from './around-seal.ts';
+import { claimSeal, goOnAfterSeal, sealMode } from './seal-steps.ts';
 
 export async function snapshot(
   ctx: Context,

@@ -17,7 +17,7 @@ export class PreviewClient {
   #address: URL | undefined;
 
   /** Sets the address at which the server listens. It is known only after the server listens. */
-  listenAt(address: URL): void {
+  setAddress(address: URL): void {
     this.#address = address;
   }
 

@@ -4,6 +4,7 @@
  */
 import { makeSignature, sameSecret } from '@torpor/envd';
 import type { ClientResponse } from '@torpor/gateway';
+import { Mutex } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -17,13 +18,8 @@ const ALIVE = ['running', 'pausing', 'paused', 'resuming'] as const;
 export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { gateway } = ctx;
   if (gateway === undefined) return;
-  let last: Promise<unknown> = Promise.resolve();
   /** Searches run one at a time, because a search needs no key. */
-  const oneAtATime = <T>(work: () => Promise<T>): Promise<T> => {
-    const turn = last.then(work);
-    last = turn.catch(() => {});
-    return turn;
-  };
+  const searches = new Mutex();
 
   const pass = async (request: FastifyRequest, reply: FastifyReply) => {
     const query = new URL(request.url, 'http://localhost').searchParams;
@@ -31,7 +27,7 @@ export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
     if (signature === '') throw refused('missing signature query parameter');
     if (!SIGNATURE.test(signature)) throw refused('invalid signature');
     const sandboxId = await request.deadline.run((signal) =>
-      oneAtATime(async () => {
+      searches.run(async () => {
         // The client may have gone away while its search waited.
         signal.throwIfAborted();
         return findSigner(ctx, request.method, query);

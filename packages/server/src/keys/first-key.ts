@@ -1,6 +1,7 @@
 /** The first key of a server: configured by the operator, or made once and stored in the data directory. */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isMissing, writeFileDurably } from '@torpor/host';
 import { DEFAULT_ORG, TorporError } from '@torpor/protocol';
 import { hashKey, makeKey, parseKey } from './api-key.ts';
 import { findKey, insertKey, lockServiceKeys, markRevoked, markValid } from './key-table.ts';
@@ -39,7 +40,7 @@ export async function ensureFirstKey(
   }
   const key = makeKey(ctx.randomBytes);
   // The file is written first: a key that only the table has would be of no use.
-  await writeKeyFile(file, key);
+  await writeFileDurably(file, `${key}\n`);
   await registerKey(ctx, key, FIRST);
   return { file, made: key };
 }
@@ -79,8 +80,8 @@ async function registerKey({ db, clock }: KeyContext, key: string, name: string)
 }
 
 async function readKeyFile(file: string): Promise<string | undefined> {
-  const text = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
-    if (thrown.code === 'ENOENT') return undefined;
+  const text = await readFile(file, 'utf8').catch((thrown: unknown) => {
+    if (isMissing(thrown)) return undefined;
     throw new TorporError('storage_readonly', `The key file ${file} cannot be read.`, { cause: thrown });
   });
   if (text === undefined) return undefined;
@@ -89,11 +90,4 @@ async function readKeyFile(file: string): Promise<string | undefined> {
   throw new TorporError('invalid_request', `The key file ${file} does not hold a key.`, {
     hint: 'Remove the file. The next start makes a new key.',
   });
-}
-
-/** Renames a finished file, so that a reader finds a whole key or none. */
-async function writeKeyFile(file: string, key: string): Promise<void> {
-  const unfinished = `${file}.new`;
-  await writeFile(unfinished, `${key}\n`, { mode: 0o600 });
-  await rename(unfinished, file);
 }

@@ -1,6 +1,7 @@
 /** The server's secret. The tokens of sandboxes are derived from it. It lives as long as the data directory. */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isMissing, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
 const BYTES = 32;
@@ -10,15 +11,13 @@ export async function ensureSecret(
   randomBytes: (n: number) => Uint8Array,
 ): Promise<Uint8Array> {
   const file = join(dataDir, 'secret');
-  const kept = await readFile(file, 'utf8').catch((thrown: NodeJS.ErrnoException) => {
-    if (thrown.code === 'ENOENT') return undefined;
+  const kept = await readFile(file, 'utf8').catch((thrown: unknown) => {
+    if (isMissing(thrown)) return undefined;
     throw new TorporError('storage_readonly', `The secret ${file} cannot be read.`, { cause: thrown });
   });
   if (kept !== undefined) return parsed(file, kept);
   const made = Buffer.from(randomBytes(BYTES));
-  // Renames a finished file, so that a reader finds a whole secret or none.
-  await writeFile(`${file}.new`, `${made.toString('hex')}\n`, { mode: 0o600 });
-  await rename(`${file}.new`, file);
+  await writeFileDurably(file, `${made.toString('hex')}\n`);
   return made;
 }
 
