@@ -289,34 +289,34 @@ export interface ErrorBody {
 export class TorporError extends Error {
   override readonly name = 'TorporError';
   readonly code: ErrorCode;
-  private readonly extra: ErrorDetails;
+  readonly #extra: ErrorDetails;
 
   constructor(code: ErrorCode, message: string, extra: ErrorDetails = {}) {
     super(message, extra.cause === undefined ? undefined : { cause: extra.cause });
     this.code = code;
-    this.extra = extra;
+    this.#extra = extra;
   }
 
   get retryable(): boolean {
-    return this.extra.retryable ?? FACTS[this.code].retryable;
+    return this.#extra.retryable ?? FACTS[this.code].retryable;
   }
 
   get hint(): string {
-    return this.extra.hint ?? FACTS[this.code].hint;
+    return this.#extra.hint ?? FACTS[this.code].hint;
   }
 
   /** The same error with additional ids and details; existing ones stay. */
   with(extra: ErrorDetails): TorporError {
-    const details = { ...extra.details, ...this.extra.details };
+    const details = { ...extra.details, ...this.#extra.details };
     return new TorporError(this.code, this.message, {
       ...extra,
-      ...this.extra,
+      ...this.#extra,
       ...(Object.keys(details).length === 0 ? {} : { details }),
     });
   }
 
   toBody(): ErrorBody {
-    const { sandboxId, operationId, checkpointId, retryAfterMs, details } = this.extra;
+    const { sandboxId, operationId, checkpointId, retryAfterMs, details } = this.#extra;
     return {
       code: this.code,
       message: this.message,
