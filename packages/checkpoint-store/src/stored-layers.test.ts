@@ -151,6 +151,19 @@ describe('removing a checkpoint', () => {
     expect(await stored()).toHaveLength(1);
   });
 
+  it('removes a checkpoint whose own claim cannot be read, and leaves its layers to the next sweep', async () => {
+    const id = newCheckpointId();
+    const layer = await sealedLayer(id);
+    await sealWith([layer], id);
+    await files.writeFile(join(root, 'references', `${id}.json`), '{');
+    store = await openDirectoryStore({ root });
+    store.layerStore.addUser(using());
+    await store.remove(id);
+    expect([await stored(), await listed(store)]).toEqual([[layer.id], []]);
+    await store.layerStore.sweep();
+    expect(await stored()).toEqual([]);
+  });
+
   it('removes the layers of a checkpoint that was never sealed', async () => {
     store.layerStore.addUser(using());
     const id = newCheckpointId();

@@ -37,13 +37,11 @@ export class StoredLayers implements LayerStore {
   }
 
   async isClaimed(layer: LayerId): Promise<boolean> {
-    const claimed = await this.#claimedExcept(null);
-    return claimed?.has(layer) !== false;
+    return !(await this.#claims.isComplete()) || this.#claims.isClaimed(layer);
   }
 
   async claims(): Promise<readonly LayerClaim[] | undefined> {
-    const all = await this.#claims.all();
-    return all && [...all.values()];
+    return (await this.#claims.isComplete()) ? this.#claims.all() : undefined;
   }
 
   addUser(user: LayersInUse): () => void {
@@ -58,21 +56,23 @@ export class StoredLayers implements LayerStore {
    */
   async removeClaim(checkpoint: CheckpointId): Promise<void> {
     if (!this.#claims.has(checkpoint)) return;
-    const layers = (await this.#claims.of(checkpoint))?.layers ?? [];
-    const others = await this.#claimedExcept(checkpoint);
-    const released = layers.filter((layer) => others?.has(layer) === false);
+    if (!(await this.#claims.isComplete(checkpoint))) return;
+    // The layers of a claim that cannot be read are left to the next sweep.
+    const layers = this.#claims.of(checkpoint)?.layers ?? [];
+    const released = layers.filter((layer) => !this.#claims.isClaimed(layer, checkpoint));
     const inUse = released.length > 0 ? await this.#inUse() : new Set<LayerId>();
-    if (others === undefined || inUse === undefined) return;
+    if (inUse === undefined) return;
     for (const layer of released) if (!inUse.has(layer)) await this.layers.remove(layer);
     // Last: until then the claim shows what is left to remove.
     await this.#claims.remove(checkpoint);
   }
 
   async sweep(): Promise<void> {
-    const [inUse, claimed] = [await this.#inUse(), await this.#claimedExcept(null)];
+    const inUse = await this.#inUse();
+    const isComplete = await this.#claims.isComplete();
     let unclaimed: ReturnType<StoredLayersParts['unclaimedLayers']> | undefined;
     const isNeeded = async (id: LayerId) => {
-      if (claimed === undefined || claimed.has(id)) return true;
+      if (!isComplete || this.#claims.isClaimed(id)) return true;
       unclaimed ??= this.#unclaimedLayers();
       return (await unclaimed)?.has(id) !== false;
     };
@@ -82,15 +82,6 @@ export class StoredLayers implements LayerStore {
       const isUnused = inUse?.has(id) === false && !(state === 'sealed' && (await isNeeded(id)));
       if (isHalf || isUnused) await this.layers.remove(id);
     }
-  }
-
-  /** Undefined when a claim cannot be read. */
-  async #claimedExcept(checkpoint: CheckpointId | null): Promise<ReadonlySet<LayerId> | undefined> {
-    const all = await this.#claims.all();
-    if (all === undefined) return undefined;
-    const layers = new Set<LayerId>();
-    for (const [id, claim] of all) if (id !== checkpoint) for (const layer of claim.layers) layers.add(layer);
-    return layers;
   }
 
   async #inUse(): Promise<ReadonlySet<LayerId> | undefined> {

@@ -25,8 +25,11 @@ const claimSchema = z.union([
 
 export class LayerClaims {
   readonly #directory: string;
-  /** Undefined for a claim that could not be read. */
-  readonly #claims = new Map<CheckpointId, LayerClaim | undefined>();
+  readonly #claims = new Map<CheckpointId, LayerClaim>();
+  /** Checkpoints whose claim could not be read. */
+  readonly #unreadable = new Set<CheckpointId>();
+  /** How many checkpoints claim each layer. */
+  readonly #counts = new Map<LayerId, number>();
 
   constructor(directory: string) {
     this.#directory = directory;
@@ -41,49 +44,71 @@ export class LayerClaims {
     });
     for (const name of names) {
       const id = name.replace(/\.json$/, '');
-      if (name.endsWith('.json') && isId('ckpt', id)) claims.#claims.set(id, await claims.#read(id));
+      if (name.endsWith('.json') && isId('ckpt', id)) await claims.#load(id);
     }
     return claims;
   }
 
   ids(): CheckpointId[] {
-    return [...this.#claims.keys()];
+    return [...this.#claims.keys(), ...this.#unreadable];
   }
 
   has(id: CheckpointId): boolean {
-    return this.#claims.has(id);
+    return this.#claims.has(id) || this.#unreadable.has(id);
   }
 
-  async of(id: CheckpointId): Promise<LayerClaim | undefined> {
-    return this.#claims.get(id) ?? (this.#claims.has(id) ? this.#readAgain(id) : undefined);
+  /** Undefined when there is none, or when it cannot be read. */
+  of(id: CheckpointId): LayerClaim | undefined {
+    return this.#claims.get(id);
   }
 
-  /** Undefined when one of them cannot be read. */
-  async all(): Promise<ReadonlyMap<CheckpointId, LayerClaim> | undefined> {
-    const all = new Map<CheckpointId, LayerClaim>();
-    for (const id of this.#claims.keys()) {
-      const claim = await this.of(id);
-      if (claim === undefined) return undefined;
-      all.set(id, claim);
-    }
-    return all;
+  all(): readonly LayerClaim[] {
+    return [...this.#claims.values()];
+  }
+
+  /** Whether every claim, except that of `except`, could be read. Tries those again that could not: they may be mended. */
+  async isComplete(except?: CheckpointId): Promise<boolean> {
+    for (const id of [...this.#unreadable]) await this.#load(id);
+    return [...this.#unreadable].every((id) => id === except);
+  }
+
+  /** Whether a checkpoint other than `except` claims the layer, as far as claims could be read. */
+  isClaimed(layer: LayerId, except?: CheckpointId): boolean {
+    const isOfExcept = except !== undefined && this.of(except)?.layers.includes(layer) === true;
+    return (this.#counts.get(layer) ?? 0) > (isOfExcept ? 1 : 0);
   }
 
   async set(id: CheckpointId, claim: LayerClaim): Promise<void> {
     await writeFileDurably(this.path(id), sealedText(claim));
-    this.#claims.set(id, claim);
+    this.#remember(id, claim);
   }
 
   async remove(id: CheckpointId): Promise<void> {
     await rm(this.path(id), { force: true });
-    this.#claims.delete(id);
+    this.#forget(id);
   }
 
-  /** Somebody may have mended the file, or removed it. */
-  async #readAgain(id: CheckpointId): Promise<LayerClaim | undefined> {
+  async #load(id: CheckpointId): Promise<void> {
     const claim = await this.#read(id);
+    this.#forget(id);
+    if (claim === undefined) this.#unreadable.add(id);
+    else this.#remember(id, claim);
+  }
+
+  #remember(id: CheckpointId, claim: LayerClaim): void {
+    this.#forget(id);
     this.#claims.set(id, claim);
-    return claim;
+    for (const layer of new Set(claim.layers)) this.#counts.set(layer, (this.#counts.get(layer) ?? 0) + 1);
+  }
+
+  #forget(id: CheckpointId): void {
+    for (const layer of new Set(this.of(id)?.layers)) {
+      const left = (this.#counts.get(layer) ?? 0) - 1;
+      if (left > 0) this.#counts.set(layer, left);
+      else this.#counts.delete(layer);
+    }
+    this.#claims.delete(id);
+    this.#unreadable.delete(id);
   }
 
   async #read(id: CheckpointId): Promise<LayerClaim | undefined> {
@@ -91,7 +116,7 @@ export class LayerClaims {
       const text = await readFile(this.path(id), 'utf8');
       return claimSchema.parse(JSON.parse(openSealedText(text) ?? unsealed(text)));
     } catch (thrown) {
-      // Removed by hand: then nothing is claimed any more.
+      // A file that was removed by hand claims nothing.
       return isMissing(thrown) ? { layers: [], runsc: null } : undefined;
     }
   }

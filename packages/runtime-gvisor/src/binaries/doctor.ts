@@ -66,7 +66,7 @@ async function runscUses(dataDir: string): Promise<Map<string, Use>> {
     if (record !== undefined) await count(record.runsc, 'running');
   }
   const claims = await LayerClaims.open(join(dataDir, 'checkpoints', 'references'));
-  for (const { runsc } of (await claims.all())?.values() ?? []) {
+  for (const { runsc } of claims.all()) {
     if (runsc !== null) await count(runsc, 'checkpoints');
   }
   return uses;
