@@ -72,13 +72,9 @@ export const trackedJobSchema = z
     createdAt: z.number().int(),
     startedAt: z.number().int().meta({ description: 'When the present process of the job started.' }),
     endedAt: z.number().int().nullable(),
-    exitCode: z
-      .number()
-      .int()
-      .nullable()
-      .meta({
-        description: 'For a completed job; 128 plus the number of the signal when a signal ended it.',
-      }),
+    exitCode: z.number().int().nullable().meta({
+      description: 'For a completed job; 128 plus the number of the signal when a signal ended it.',
+    }),
     signal: z.string().nullable(),
     lost: z
       .object({ reason: jobLossSchema, message: z.string() })
