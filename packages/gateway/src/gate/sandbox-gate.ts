@@ -153,10 +153,10 @@ export class SandboxGate implements QueueGate {
     return this.#queues.get(port)?.leave(exchange) ?? false;
   }
 
-  /** Wakes the sandbox as soon as the gate is open, though no request waits in a queue. */
+  /** Wakes the sandbox as soon as the gate is open, though no request waits in a queue. A wake under way is enough. */
   requestWake(): void {
-    this.#wakeRequested = true;
-    if (!this.isClosed && this.epoch === undefined) this.wake();
+    if (this.isClosed) this.#wakeRequested = true;
+    else if (this.epoch === undefined) this.wake();
   }
 
   /** Takes note of the sandbox as another reader has seen it. */

@@ -383,6 +383,28 @@ describe('held requests are bounded', () => {
   });
 });
 
+describe('a wake that the waiting page asks for', () => {
+  it('while the sandbox is being woken is over with that wake: the next pause is not undone', async () => {
+    const { sandbox, get } = await begin('paused', {}, { settings: { momentMs: 20 } });
+    await world.serve(sandbox, (_, response) => response.end('ok'));
+    const waking = Promise.withResolvers<void>();
+    sandbox.onWake = () => waking.promise;
+    expect((await get({ headers: { accept: 'text/html' } })).status).toBe(503);
+    waking.resolve();
+    expect((await get()).status).toBe(200);
+    expect(sandbox.wakes).toHaveLength(1);
+
+    const { gates } = world.gateway;
+    await gates.close(sandbox.id);
+    await gates.drain(sandbox.id, AbortSignal.timeout(100));
+    await gates.cut(sandbox.id);
+    world.sandboxes.become(sandbox.id, { state: 'paused' });
+    await gates.open(sandbox.id);
+    await delay(50);
+    expect(sandbox.wakes).toHaveLength(1);
+  });
+});
+
 describe('a lease', () => {
   it('is held while bytes move, and not by a quiet stream', async () => {
     const { sandbox, host } = await begin('running', {}, { settings: { quietMs: 60 } });
