@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { failureOf } from '../../testing/failure-of.ts';
 import { makeWorld, type World } from '../../testing/index.ts';
 import { levelOf, thresholdsOf } from './disk-space.ts';
 
@@ -94,13 +95,11 @@ describe('a disk that fills up', () => {
 
     const refusal = {
       code: 'storage_full',
-      extra: {
-        details: { level: 'refusing', freeBytes: 40 * MIB, neededBytes: 10 * MIB, boundBytes: 50 * MIB },
-      },
+      details: { level: 'refusing', freeBytes: 40 * MIB, neededBytes: 10 * MIB, boundBytes: 50 * MIB },
     };
-    await expect(world.engine.create(CALLER, {})).rejects.toMatchObject(refusal);
-    await expect(world.engine.fork(CALLER, id, {})).rejects.toMatchObject(refusal);
-    await expect(world.engine.snapshot(CALLER, id, {})).rejects.toMatchObject(refusal);
+    expect(await failureOf(world.engine.create(CALLER, {}))).toMatchObject(refusal);
+    expect(await failureOf(world.engine.fork(CALLER, id, {}))).toMatchObject(refusal);
+    expect(await failureOf(world.engine.snapshot(CALLER, id, {}))).toMatchObject(refusal);
     expect((await world.engine.list({ org: 'org' }, '', 10)).items).toHaveLength(2);
 
     await world.engine.pause(CALLER, id);
