@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { failureOf } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { adoptGvisorLayers } from './adopt-gvisor-layers.ts';
-import { openDirectoryStore } from './directory.ts';
+import { openDirectoryStore } from './directory-store.ts';
 
 const LAYER = `lay_${'a'.repeat(20)}` as const;
 const OTHER = `lay_${'b'.repeat(20)}` as const;

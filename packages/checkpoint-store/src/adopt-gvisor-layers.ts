@@ -15,7 +15,7 @@ import { pathToFileURL } from 'node:url';
 import { errnoOf, isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { makeDirectory } from './durable.ts';
-import { writing } from './storage-error.ts';
+import { mapWriteErrors } from './storage-error.ts';
 import { realFs } from './store-fs.ts';
 
 const MOVED = `The layers of this data directory are in checkpoints/layers. Earlier versions of Torpor cannot use them there:
@@ -27,7 +27,7 @@ export async function adoptGvisorLayers(dataDir: string): Promise<void> {
   const gvisor = join(dataDir, 'gvisor');
   const store = join(dataDir, 'checkpoints');
   if ((await kindOf(gvisor)) === undefined) return;
-  await writing({ location: pathToFileURL(store).href }, store, async () => {
+  await mapWriteErrors({ location: pathToFileURL(store).href }, store, async () => {
     await makeDirectory(realFs, store);
     await move(join(gvisor, 'layers'), join(store, 'layers'));
     await move(join(gvisor, 'owned'), join(store, 'references'));

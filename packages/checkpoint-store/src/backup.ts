@@ -18,7 +18,7 @@ import type { CheckpointStore, LayerReference, Manifest } from '@torpor/engine';
 import { isMissing, ProgramFailure, programOutput } from '@torpor/host';
 import type { LayerId, Layers } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
-import { type LayeredCheckpointStore, openDirectoryStore } from './directory.ts';
+import { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
 
 /** A file of a backup that proves itself. */
 export interface SavedFile {

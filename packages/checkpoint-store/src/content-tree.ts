@@ -10,7 +10,7 @@ import { type ContentSelection, isSelected, type ManifestEntry } from '@torpor/e
 import { forEachBounded } from '@torpor/host';
 import { syncDirectory, syncFile } from './durable.ts';
 import { nameToText } from './entry-name.ts';
-import { type Place, reading, writing } from './storage-error.ts';
+import { mapReadErrors, mapWriteErrors, type Place } from './storage-error.ts';
 import type { StoreFs } from './store-fs.ts';
 
 /** More calls at once would only wait for Node's few file system threads. */
@@ -58,7 +58,7 @@ export async function syncContent(
   signal?: AbortSignal,
 ): Promise<void> {
   const sync = ({ entry, path }: ContentNode) =>
-    writing({ ...place, entry: entry.path }, path.toString(), () =>
+    mapWriteErrors({ ...place, entry: entry.path }, path.toString(), () =>
       entry.type === 'directory' ? syncDirectory(fs, path) : syncFile(fs, path),
     );
   const files = nodes.filter((node) => node.entry.type === 'file');
@@ -66,7 +66,7 @@ export async function syncContent(
   // A path sorts before the paths below it.
   const directories = nodes.filter((node) => node.entry.type === 'directory').reverse();
   await forEachBounded(directories, CALLS_AT_ONCE, sync, signal);
-  await writing(place, content, () => syncDirectory(fs, content));
+  await mapWriteErrors(place, content, () => syncDirectory(fs, content));
 }
 
 /** The allocated blocks, which for a sparse file are fewer than its size. Each inode counts once. */
@@ -107,7 +107,7 @@ async function childrenOf(
     CALLS_AT_ONCE,
     async ({ path, text }) => {
       const at = text === '' ? place : { ...place, entry: text.slice(0, -1) };
-      const names = await reading(at, () => fs.readdir(path, { encoding: 'buffer' }));
+      const names = await mapReadErrors(at, () => fs.readdir(path, { encoding: 'buffer' }));
       for (const name of names) {
         children.push({ path: Buffer.concat([path, SLASH, name]), text: text + nameToText(name) });
       }
@@ -128,7 +128,7 @@ async function nodesOf(
     children,
     CALLS_AT_ONCE,
     async (child) => {
-      nodes.push(await reading({ ...place, entry: child.text }, () => nodeOf(fs, child)));
+      nodes.push(await mapReadErrors({ ...place, entry: child.text }, () => nodeOf(fs, child)));
     },
     signal,
   );

@@ -7,7 +7,7 @@ import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FailingFs } from '../testing/failing-store-fs.ts';
 import { fill, listed, manifestFor, newCheckpointId, sealSmall } from '../testing/small-checkpoint.ts';
-import { openDirectoryStore } from './directory.ts';
+import { openDirectoryStore } from './directory-store.ts';
 
 /** Many small seals, each with its syncs. */
 const LONG = 60_000;

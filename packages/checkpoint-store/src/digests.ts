@@ -9,12 +9,12 @@ import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import type { ManifestEntry } from '@torpor/engine';
 import { forEachBounded } from '@torpor/host';
-import { openSealedText, sealedText } from '@torpor/layers';
+import { checksummedRecord, unwrapChecksummed } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
 import type { ContentNode } from './content-tree.ts';
 import { syncDirectory, writeSynced } from './durable.ts';
-import { parse, readLimited, refuseOtherVersions } from './record.ts';
-import { corrupt, type Place, reading, writing } from './storage-error.ts';
+import { parse, readLimited, refuseOtherVersions } from './record-file.ts';
+import { corrupt, mapReadErrors, mapWriteErrors, type Place } from './storage-error.ts';
 import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
 
 const DIGESTS = 'digests.json';
@@ -41,7 +41,7 @@ export async function digestContent(
     async ({ entry, path }) => {
       if (entry.type !== 'file') return;
       const at = { ...place, entry: entry.path };
-      digests.set(entry.path, await reading(at, () => digestFile(fs, path, entry.bytes, at, signal)));
+      digests.set(entry.path, await mapReadErrors(at, () => digestFile(fs, path, entry.bytes, at, signal)));
     },
     signal,
   );
@@ -64,7 +64,7 @@ export async function readDigests(
     if (error instanceof TorporError && error.code === 'checkpoint_missing') return undefined;
     throw error;
   }
-  const json = openSealedText(text);
+  const json = unwrapChecksummed(text);
   if (json === undefined) throw corrupt(at, 'record');
   const record = parse(json, at);
   refuseOtherVersions(record, at);
@@ -83,8 +83,8 @@ export async function recordDigests(
   place: Place,
 ): Promise<void> {
   const path = join(directory, DIGESTS);
-  const text = sealedText({ version: 1, manifest: manifestSha256, digests });
-  await writing({ ...place, record: DIGESTS }, path, async () => {
+  const text = checksummedRecord({ version: 1, manifest: manifestSha256, digests });
+  await mapWriteErrors({ ...place, record: DIGESTS }, path, async () => {
     await writeSynced(fs, `${path}.tmp`, text);
     await fs.rename(`${path}.tmp`, path);
     await syncDirectory(fs, directory);

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { failureOf } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fill, listed, manifestFor, newCheckpointId, sealSmall } from '../testing/small-checkpoint.ts';
-import { openDirectoryStore } from './directory.ts';
+import { openDirectoryStore } from './directory-store.ts';
 
 const run = promisify(execFile);
 

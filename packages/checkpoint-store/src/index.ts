@@ -1,4 +1,4 @@
-export { openSealedText, sealedText, syncFileSystem } from '@torpor/layers';
+export { checksummedRecord, syncFileSystem, unwrapChecksummed } from '@torpor/layers';
 export { adoptGvisorLayers, isOfVersion1 } from './adopt-gvisor-layers.ts';
 export {
   copyCheckpoint,
@@ -9,5 +9,5 @@ export {
   storeAt,
   unpackLayer,
 } from './backup.ts';
-export { type LayeredCheckpointStore, openDirectoryStore } from './directory.ts';
+export { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
 export { holdStore } from './store-hold.ts';

@@ -11,12 +11,12 @@
  */
 import { join } from 'node:path';
 import { type ContentPart, type Manifest, type ManifestEntry, partsOfContent } from '@torpor/engine';
-import { isLayerId, openSealedText, sealedLine } from '@torpor/layers';
+import { checksummedJson, isLayerId, unwrapChecksummed } from '@torpor/layers';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { syncDirectory, writeSynced } from './durable.ts';
-import { parse, readLimited, refuseOtherVersions, sha256Of } from './record.ts';
-import { corrupt, type Place, writing } from './storage-error.ts';
+import { parse, readLimited, refuseOtherVersions, sha256Of } from './record-file.ts';
+import { corrupt, mapWriteErrors, type Place } from './storage-error.ts';
 import type { StoreFs } from './store-fs.ts';
 
 const MANIFEST = 'manifest.json';
@@ -27,7 +27,7 @@ const MANIFEST_LIMIT = 400 * 1024 * 1024;
 /** Far more than a seal record of version 1 needs; a larger file there is not one. */
 const SEAL_LIMIT = 4096;
 
-export interface SealedManifest {
+export interface StoredManifest {
   readonly manifest: Manifest;
   /** Of the manifest's JSON: the digests file refers to it. */
   readonly sha256: string;
@@ -39,12 +39,12 @@ export async function writeManifest(
   directory: string,
   manifest: Manifest,
   place: Place,
-): Promise<SealedManifest> {
+): Promise<StoredManifest> {
   const json = JSON.stringify(manifest);
   // As it will be read: JSON drops and changes some values that a caller may have put into `needs`.
   const written = readable(json);
   await write(fs, directory, PARTS, partRecords(written), place);
-  await write(fs, directory, MANIFEST, sealedLine(json), place);
+  await write(fs, directory, MANIFEST, checksummedJson(json), place);
   return { manifest: written, sha256: sha256Of(json) };
 }
 
@@ -53,10 +53,10 @@ export async function readManifest(
   directory: string,
   id: CheckpointId,
   place: Place,
-): Promise<SealedManifest> {
+): Promise<StoredManifest> {
   const at = { ...place, record: MANIFEST };
   const text = await readLimited(fs, join(directory, MANIFEST), MANIFEST_LIMIT, at);
-  const json = openSealedText(text.toString());
+  const json = unwrapChecksummed(text.toString());
   if (json === undefined) return readVersion1(fs, directory, id, text, place);
   const record = parse(json, at);
   refuseOtherVersions(record, at, 2);
@@ -72,7 +72,7 @@ export async function rebuildManifest(
   id: CheckpointId,
   place: Place,
   damage: unknown,
-): Promise<SealedManifest> {
+): Promise<StoredManifest> {
   const at = { ...place, record: PARTS };
   const text = await readLimited(fs, join(directory, PARTS), MANIFEST_LIMIT, at).catch(() => {
     throw damage;
@@ -81,8 +81,8 @@ export async function rebuildManifest(
   if (manifest === undefined) throw damage;
   const json = JSON.stringify(manifest);
   const path = join(directory, MANIFEST);
-  await writing({ ...place, record: MANIFEST }, path, async () => {
-    await writeSynced(fs, `${path}.tmp`, sealedLine(json));
+  await mapWriteErrors({ ...place, record: MANIFEST }, path, async () => {
+    await writeSynced(fs, `${path}.tmp`, checksummedJson(json));
     await fs.rename(`${path}.tmp`, path);
     await syncDirectory(fs, directory);
   });
@@ -151,7 +151,7 @@ function partRecords({ contents, entries, ...about }: Manifest): string {
     .map(({ name, top }) => {
       const names = new Set(top);
       const own = entries.filter(({ path }) => names.has(path.split('/', 1)[0] ?? ''));
-      return sealedLine(JSON.stringify({ about, contents, name, entries: own }));
+      return checksummedJson(JSON.stringify({ about, contents, name, entries: own }));
     })
     .join('');
 }
@@ -160,7 +160,7 @@ function manifestFromParts(text: string, id: CheckpointId): Manifest | undefined
   const lines = text.split('\n');
   const records: z.infer<typeof partRecordSchema>[] = [];
   for (let at = 0; at + 1 < lines.length; at += 2) {
-    const json = openSealedText(`${lines[at]}\n${lines[at + 1]}\n`);
+    const json = unwrapChecksummed(`${lines[at]}\n${lines[at + 1]}\n`);
     const record = json === undefined ? undefined : partRecordSchema.safeParse(JSON.parse(json));
     if (record?.success !== true) return undefined;
     records.push(record.data);
@@ -188,7 +188,7 @@ async function readVersion1(
   id: CheckpointId,
   text: Buffer,
   place: Place,
-): Promise<SealedManifest> {
+): Promise<StoredManifest> {
   const at = { ...place, record: MANIFEST };
   const sealAt = { ...place, record: SEAL_OF_VERSION_1 };
   const sealText = await readLimited(fs, join(directory, SEAL_OF_VERSION_1), SEAL_LIMIT, sealAt).catch(
@@ -235,5 +235,5 @@ function sealOf(text: Buffer, place: Place): { readonly bytes: number; readonly 
 
 function write(fs: StoreFs, directory: string, record: string, text: string, place: Place): Promise<void> {
   const path = join(directory, record);
-  return writing({ ...place, record }, path, () => writeSynced(fs, path, text));
+  return mapWriteErrors({ ...place, record }, path, () => writeSynced(fs, path, text));
 }

@@ -35,7 +35,7 @@ const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
 };
 
 /** Runs a call that reads, and turns its error into a typed one. Errors that are typed already pass unchanged. */
-export async function reading<T>(place: Place, work: () => Promise<T>): Promise<T> {
+export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (thrown) {
@@ -44,7 +44,7 @@ export async function reading<T>(place: Place, work: () => Promise<T>): Promise<
 }
 
 /** Runs a call that writes to `path`, and turns its error into a typed one. */
-export async function writing<T>(place: Place, path: string, work: () => Promise<T>): Promise<T> {
+export async function mapWriteErrors<T>(place: Place, path: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (thrown) {

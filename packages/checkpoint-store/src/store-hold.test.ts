@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { failureOf } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { listed, newCheckpointId, sealSmall } from '../testing/small-checkpoint.ts';
-import { openDirectoryStore } from './directory.ts';
+import { openDirectoryStore } from './directory-store.ts';
 import { currentHold, holdStore } from './store-hold.ts';
 
 let root: string;

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { isMissing } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import { writing } from './storage-error.ts';
+import { mapWriteErrors } from './storage-error.ts';
 
 const HOLDS = 'holds';
 const TOUCH_EVERY_MS = 5_000;
@@ -24,7 +24,7 @@ export interface StoreHold {
 export async function holdStore(root: string): Promise<StoreHold> {
   const directory = join(root, HOLDS);
   const path = join(directory, `${process.pid}-${randomBytes(4).toString('hex')}`);
-  await writing({ location: pathToFileURL(root).href }, path, async () => {
+  await mapWriteErrors({ location: pathToFileURL(root).href }, path, async () => {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     await writeFile(path, '', { mode: 0o600 });
   });

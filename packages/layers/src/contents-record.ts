@@ -7,8 +7,8 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { isMissing, writeFileDurably } from '@torpor/host';
-import type { ContentLine } from './contents.ts';
-import { corrupt, type Place, reading } from './layer-failure.ts';
+import type { ContentLine } from './layer-contents.ts';
+import { corrupt, mapReadErrors, type Place } from './layer-failure.ts';
 import type { SealRecord } from './layers.ts';
 import { shownPath } from './tree-listing.ts';
 
@@ -30,7 +30,7 @@ export async function recordedContents(
 ): Promise<readonly ContentLine[] | undefined> {
   const text = await readFile(path, 'utf8').catch((thrown: unknown) => {
     if (isMissing(thrown)) return undefined;
-    return reading(place, () => Promise.reject(thrown));
+    return mapReadErrors(place, () => Promise.reject(thrown));
   });
   if (text === undefined) return undefined;
   const end = text.lastIndexOf('\n', text.length - 2) + 1;

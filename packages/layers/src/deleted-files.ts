@@ -6,7 +6,7 @@ const BLOCK = 512;
 /** Device, inode, blocks. */
 const FORMAT = '%D %i %b\\n';
 /** The exit status of `find` when descriptors were closed while it ran. */
-const SOME_UNSEEN = 1;
+const SOME_DESCRIPTORS_CLOSED = 1;
 
 /** `device` is the file system of the container's root. Deleted files on other file systems do not count. */
 export async function deletedFilesUsage(
@@ -19,7 +19,7 @@ export async function deletedFilesUsage(
   const deleted = ['-maxdepth', '1', '-type', 'f', '-links', '0', '-printf', FORMAT];
   const listing = await programOutput('find', ['-L', ...descriptors, ...deleted], {
     signal,
-    acceptedStatuses: [SOME_UNSEEN],
+    acceptedStatuses: [SOME_DESCRIPTORS_CLOSED],
   });
   const blocks = new Map<string, number>();
   for (const line of listing.split('\n')) {

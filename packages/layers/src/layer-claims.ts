@@ -13,9 +13,9 @@ import { join } from 'node:path';
 import { isMissing, writeFileDurably } from '@torpor/host';
 import { type CheckpointId, isId } from '@torpor/protocol';
 import { z } from 'zod';
+import { checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
 import { isLayerId, type LayerId } from './layer-id.ts';
 import type { LayerClaim } from './layer-store.ts';
-import { openSealedText, sealedText } from './sealed-text.ts';
 
 const layersSchema = z.array(z.custom<LayerId>((id) => typeof id === 'string' && isLayerId(id)));
 const claimSchema = z.union([
@@ -79,7 +79,7 @@ export class LayerClaims {
   }
 
   async set(id: CheckpointId, claim: LayerClaim): Promise<void> {
-    await writeFileDurably(this.path(id), sealedText(claim));
+    await writeFileDurably(this.path(id), checksummedRecord(claim));
     this.#remember(id, claim);
   }
 
@@ -114,7 +114,7 @@ export class LayerClaims {
   async #read(id: CheckpointId): Promise<LayerClaim | undefined> {
     try {
       const text = await readFile(this.path(id), 'utf8');
-      return claimSchema.parse(JSON.parse(openSealedText(text) ?? unsealed(text)));
+      return claimSchema.parse(JSON.parse(unwrapChecksummed(text) ?? unsealed(text)));
     } catch (thrown) {
       // A file that was removed by hand claims nothing.
       return isMissing(thrown) ? { layers: [], runsc: null } : undefined;

@@ -48,7 +48,7 @@ export function conflict(place: Place, how: string, cause?: unknown): TorporErro
 }
 
 /** Runs a call that reads a sealed layer. Only an absent entry and an entry of the wrong type prove damage. */
-export async function reading<T>(place: Place, work: () => Promise<T>): Promise<T> {
+export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (thrown) {
@@ -62,7 +62,7 @@ export async function reading<T>(place: Place, work: () => Promise<T>): Promise<
 }
 
 /** Runs work that writes to the disk the layer is on. */
-export async function writing<T>(place: Place, work: () => Promise<T>): Promise<T> {
+export async function mapWriteErrors<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (thrown) {

@@ -34,7 +34,7 @@ export interface LayerStore {
    * Says which layers running sandboxes stand on. Until a user is known no layer is removed, because sandboxes of an
    * earlier server may run. The returned function takes the user away.
    */
-  addUser(user: LayersInUse): () => void;
+  addUsageSource(user: LayersInUse): () => void;
   /**
    * Removes every layer that no checkpoint claims and no user stands on, and what a merge or a removal left half done. For
    * the start of a server, before anything else uses the layers.

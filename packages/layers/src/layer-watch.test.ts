@@ -7,7 +7,7 @@ import { ManualClock } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeLayerWorld, REFUSAL } from '../testing/layer-world.ts';
 import type { LayerId } from './layer-id.ts';
-import { LayerWatch, type Room, roomOf } from './layer-watch.ts';
+import { freeBytes, LayerWatch, type Room } from './layer-watch.ts';
 import type { Usage } from './layers.ts';
 
 const A: LayerId = 'lay_aaaaaaaaaaaaaaaaaaaa';
@@ -152,7 +152,7 @@ describe('the watch over layers', () => {
     const noticed = Promise.withResolvers<Usage>();
     const real = new LayerWatch({
       clock: systemClock,
-      room: () => roomOf(world.root),
+      room: () => freeBytes(world.root),
       usage: (id, signal) => world.layers.usage(id, signal),
       passed: async (_, usage) => noticed.resolve(usage),
       failed: (_, thrown) => noticed.reject(thrown),

@@ -52,13 +52,13 @@ interface Watched {
 }
 
 /** The free room of the file system that a path is on. */
-export async function roomOf(path: string): Promise<Room> {
+export async function freeBytes(path: string): Promise<Room> {
   const { bfree, bsize, ffree } = await statfs(path);
   return { bytes: bfree * bsize, entries: ffree };
 }
 
 /** How much of its limit a layer uses. */
-export function chargeOf({ bytes, entries }: Usage): number {
+export function billableBytes({ bytes, entries }: Usage): number {
   return Math.max(bytes, entries * ENTRY_BYTES);
 }
 
@@ -121,9 +121,9 @@ export class LayerWatch {
     let rest = 0;
     try {
       const found = await usage(watched.id, this.#stop.signal);
-      watched.growth = chargeOf(found) - (watched.last === null ? 0 : chargeOf(watched.last.usage));
+      watched.growth = billableBytes(found) - (watched.last === null ? 0 : billableBytes(watched.last.usage));
       watched.last = { usage: found, room, at: began };
-      if (chargeOf(found) > watched.limit) this.#tell(watched, found);
+      if (billableBytes(found) > watched.limit) this.#tell(watched, found);
     } catch (thrown) {
       rest = RETRY_MS;
       // A layer that was unwatched and removed meanwhile cannot be measured.
@@ -150,5 +150,5 @@ function isDue({ limit, last, notBefore, isTold }: Watched, room: Room, now: num
   if (last === null || now - last.at >= BELIEVED_MS) return true;
   const bytes = last.usage.bytes + Math.max(0, last.room.bytes - room.bytes);
   const entries = last.usage.entries + Math.max(0, last.room.entries - room.entries);
-  return chargeOf({ bytes, entries }) > limit;
+  return billableBytes({ bytes, entries }) > limit;
 }

@@ -45,7 +45,7 @@ export interface Verified {
  */
 export type LayerState = 'open' | 'sealed' | 'making' | 'removing';
 
-export interface StoredLayer {
+export interface ListedLayer {
   readonly id: LayerId;
   readonly state: LayerState;
 }
@@ -67,7 +67,7 @@ export interface Layers {
   path(id: LayerId): string;
 
   /** From now on stacks are mounted, and looked for, in this mount namespace. */
-  mountIn(mounts: MountNamespace): void;
+  setMountNamespace(mounts: MountNamespace): void;
   /**
    * Mounts the sealed layers `lower`, newest first, with the open layer `upper` on top at an existing directory. Does nothing
    * when the same stack is mounted there already.
@@ -122,5 +122,5 @@ export interface Layers {
    */
   remove(id: LayerId): Promise<void>;
   /** Lists each layer at least once. A layer that changes its state meanwhile may be shown in both states. */
-  list(): AsyncIterable<StoredLayer>;
+  list(): AsyncIterable<ListedLayer>;
 }

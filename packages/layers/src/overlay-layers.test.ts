@@ -7,7 +7,7 @@ import { failureOf } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type LayerWorld, makeLayerWorld, REFUSAL } from '../testing/layer-world.ts';
 import type { LayerId } from './layer-id.ts';
-import type { StoredLayer } from './layers.ts';
+import type { ListedLayer } from './layers.ts';
 import { openOverlayLayers } from './overlay-layers.ts';
 import { LAYERS_AT_MOST } from './overlay-mount.ts';
 
@@ -28,7 +28,7 @@ describe.skipIf(REFUSAL !== undefined)(
 
     const written = (name: string) => world.bottom((files) => fs.writeFileSync(join(files, name), name));
     const listed = async () => {
-      const found: StoredLayer[] = [];
+      const found: ListedLayer[] = [];
       for await (const layer of world.layers.list()) found.push(layer);
       return found.sort((a, b) => (a.id < b.id ? -1 : 1));
     };
@@ -303,7 +303,7 @@ describe.skipIf(REFUSAL !== undefined)(
       const [open, sealed] = [await world.layers.create(), await written('x')];
       fs.mkdirSync(join(world.root, `making-${NOBODY}`));
       fs.mkdirSync(join(world.root, 'lost+found'));
-      const expected: StoredLayer[] = [
+      const expected: ListedLayer[] = [
         { id: open, state: 'open' },
         { id: sealed, state: 'sealed' },
         { id: NOBODY, state: 'making' },

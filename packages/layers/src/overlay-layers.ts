@@ -17,20 +17,20 @@ import {
   syncDirectory,
 } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import { readContents } from './contents.ts';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
 import { exists } from './exists.ts';
+import { readContents } from './layer-contents.ts';
 import { CONTENTS, FILES, filesPath, layerOf, layerPath } from './layer-directory.ts';
-import { conflict, corrupt, type Place, reading, unreadable, writing } from './layer-failure.ts';
+import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';
 import { type LayerId, makeLayerId } from './layer-id.ts';
-import type { Layers, MountedStack, SealRecord, StoredLayer, Unmounted, Usage, Verified } from './layers.ts';
+import type { Layers, ListedLayer, MountedStack, SealRecord, Unmounted, Usage, Verified } from './layers.ts';
 import { mergeFiles } from './merge.ts';
 import { mountOverlay, optionsFor, placeOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
+import { copyMtime, prepareUpper } from './prepare-upper.ts';
 import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
 import { syncFileSystem } from './sync-file-system.ts';
 import { unmountAt } from './unmount.ts';
-import { matchTime, prepareUpper } from './upper.ts';
 import { sealedUsageOf, usageOf } from './usage.ts';
 
 export interface OverlayLayersOptions {
@@ -55,7 +55,7 @@ class OverlayLayers implements Layers {
   readonly #verifications = new KeyedMutex<LayerId>();
   readonly #seals = new SealReader();
   /** Layers that a merge or an unpacking of this process is filling now. */
-  readonly #making = new Set<LayerId>();
+  readonly #creating = new Set<LayerId>();
 
   constructor(options: OverlayLayersOptions) {
     this.#root = options.root;
@@ -63,14 +63,14 @@ class OverlayLayers implements Layers {
     this.#mounts = options.mounts ?? hostMountNamespace;
   }
 
-  mountIn(mounts: MountNamespace): void {
+  setMountNamespace(mounts: MountNamespace): void {
     this.#mounts = mounts;
   }
 
   async create(): Promise<LayerId> {
     const id = makeLayerId(this.#options.randomBytes);
-    await writing(this.#place(id), async () => {
-      await mkdir(this.#at(id), { mode: 0o700 });
+    await mapWriteErrors(this.#place(id), async () => {
+      await mkdir(this.#pathOf(id), { mode: 0o700 });
       // The mode of `/` in a sandbox whose lowest layer this is. An upper takes over the mode of the layer below it.
       await mkdir(this.path(id), { mode: 0o755 });
     });
@@ -87,20 +87,20 @@ class OverlayLayers implements Layers {
       const place = this.#place(upper);
       const below = Promise.all(lower.map((id) => this.inspect(id)));
       below.catch(() => {});
-      const [path, sealed] = await Promise.all([placeOf(at), isSealed(this.#at(upper))]);
+      const [path, sealed] = await Promise.all([placeOf(at), isSealed(this.#pathOf(upper))]);
       const mounts = parseMounts(this.#mounts.mountinfo());
       const there = topmostAt(path, mounts);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
       this.#refuseMounted(upper, stacksOf(mounts));
       if (sealed) throw conflict(place, 'is sealed and must not be written');
       await below;
-      await writing(place, async () => {
+      await mapWriteErrors(place, async () => {
         const top = this.path(lower[0] as LayerId);
-        const isNew = await prepareUpper(this.#at(upper), top, place);
+        const isNew = await prepareUpper(this.#pathOf(upper), top, place);
         // At the same time, because each starts a program and the sandbox sees neither before both are done.
         const tasks = [
           mountOverlay(this.#root, at, options, this.#mounts),
-          isNew ? matchTime(this.#at(upper), top) : undefined,
+          isNew ? copyMtime(this.#pathOf(upper), top) : undefined,
         ];
         await Promise.allSettled(tasks);
         await Promise.all(tasks);
@@ -114,24 +114,24 @@ class OverlayLayers implements Layers {
 
   async mounted(): Promise<MountedStack[]> {
     const ours: MountedStack[] = [];
-    for (const stack of this.#mountedStacks()) if (await exists(this.#at(stack.upper))) ours.push(stack);
+    for (const stack of this.#mountedStacks()) if (await exists(this.#pathOf(stack.upper))) ours.push(stack);
     return ours;
   }
 
   async presync(id: LayerId, signal?: AbortSignal): Promise<void> {
-    await writing(this.#place(id), () => syncFileSystem(this.path(id), signal));
+    await mapWriteErrors(this.#place(id), () => syncFileSystem(this.path(id), signal));
   }
 
   seal(id: LayerId, signal?: AbortSignal): Promise<SealRecord> {
     return this.#changes.run(id, async () => {
       const place = this.#place(id);
-      if (await isSealed(this.#at(id))) {
+      if (await isSealed(this.#pathOf(id))) {
         // An earlier process may have crashed between writing the record and syncing it.
-        await writing(place, () => syncDirectory(this.#at(id)));
-        return this.#seals.read(this.#at(id), place);
+        await mapWriteErrors(place, () => syncDirectory(this.#pathOf(id)));
+        return this.#seals.read(this.#pathOf(id), place);
       }
       if (!(await exists(this.path(id)))) throw conflict(place, 'is not there');
-      return this.#sealIn(this.#at(id), id, signal);
+      return this.#sealIn(this.#pathOf(id), id, signal);
     });
   }
 
@@ -140,14 +140,14 @@ class OverlayLayers implements Layers {
       const place = this.#place(id);
       const isBelow = this.#mountedStacks().some(({ lower }) => lower.includes(id));
       if (isBelow) throw conflict(place, 'lies under a mount and must not be written');
-      if (!(await exists(this.#at(id)))) throw conflict(place, 'is not there');
-      await writing(place, () => removeSeal(this.#at(id)));
+      if (!(await exists(this.#pathOf(id)))) throw conflict(place, 'is not there');
+      await mapWriteErrors(place, () => removeSeal(this.#pathOf(id)));
     });
   }
 
   async inspect(id: LayerId, nonce?: string): Promise<SealRecord> {
     const place = this.#place(id);
-    const record = await this.#look(place, () => this.#seals.read(this.#at(id), place));
+    const record = await this.#orRootMissing(place, () => this.#seals.read(this.#pathOf(id), place));
     if (nonce !== undefined && record.nonce !== nonce) throw corrupt(place, 'was sealed another time');
     return record;
   }
@@ -156,17 +156,17 @@ class OverlayLayers implements Layers {
     const verify = async () => {
       const place = this.#place(id);
       const seal = await this.inspect(id);
-      const path = join(this.#at(id), CONTENTS);
+      const path = join(this.#pathOf(id), CONTENTS);
       const recorded = await recordedContents(path, seal, { ...place, entry: CONTENTS });
       const found = await readContents(this.path(id), recorded, place, signal);
       if (recorded !== undefined) compareContents(recorded, found.lines, place);
       compareCount(seal, found.lines, place);
       if (recorded === undefined && mode === 'record')
-        await writing(place, () => recordContents(path, seal, found.lines));
+        await mapWriteErrors(place, () => recordContents(path, seal, found.lines));
       return { entries: found.lines.length, digested: found.digested, isFirst: recorded === undefined };
     };
     const judge = () =>
-      this.#look(this.#place(id), verify).catch(async (thrown: unknown) => {
+      this.#orRootMissing(this.#place(id), verify).catch(async (thrown: unknown) => {
         // A layer that is removed while it is read looks damaged. `inspect` then says that it is missing.
         await this.inspect(id);
         throw thrown;
@@ -176,9 +176,9 @@ class OverlayLayers implements Layers {
 
   usage(id: LayerId, signal?: AbortSignal): Promise<Usage> {
     const place = this.#place(id);
-    return this.#look(place, async () => {
-      await reading(place, () => lstat(this.path(id)));
-      return reading(place, () => usageOf(this.path(id), signal));
+    return this.#orRootMissing(place, async () => {
+      await mapReadErrors(place, () => lstat(this.path(id)));
+      return mapReadErrors(place, () => usageOf(this.path(id), signal));
     });
   }
 
@@ -202,10 +202,10 @@ class OverlayLayers implements Layers {
     const place = this.#place(id);
     const chunks = async function* (this: OverlayLayers) {
       await this.inspect(id);
-      const packed = packDirectory(this.#at(id), signal);
+      const packed = packDirectory(this.#pathOf(id), signal);
       try {
         for (;;) {
-          const next = await reading(place, () => packed.next());
+          const next = await mapReadErrors(place, () => packed.next());
           if (next.done === true) return;
           yield next.value;
         }
@@ -218,7 +218,7 @@ class OverlayLayers implements Layers {
 
   unpack(id: LayerId, packed: Readable, signal?: AbortSignal): Promise<SealRecord> {
     return this.#changes.run(id, async () => {
-      if (await exists(this.#at(id))) return this.inspect(id);
+      if (await exists(this.#pathOf(id))) return this.inspect(id);
       await this.#make(id, async (directory, place) => {
         await unpackDirectory(directory, packed, signal);
         await new SealReader().read(directory, place);
@@ -231,10 +231,10 @@ class OverlayLayers implements Layers {
   remove(id: LayerId): Promise<void> {
     return this.#changes.run(id, async () => {
       this.#refuseMounted(id, this.#mountedStacks());
-      refuseMountsBelow(this.#mounts, this.#at(id));
-      this.#seals.forget(this.#at(id));
+      refuseMountsBelow(this.#mounts, this.#pathOf(id));
+      this.#seals.forget(this.#pathOf(id));
       const removing = layerPath(this.#root, id, 'removing');
-      await writing({ ...this.#place(id), path: this.#root }, async () => {
+      await mapWriteErrors({ ...this.#place(id), path: this.#root }, async () => {
         await removeTree(removing);
         for (const stage of ['making', 'layer'] as const) {
           const directory = layerPath(this.#root, id, stage);
@@ -247,7 +247,7 @@ class OverlayLayers implements Layers {
     });
   }
 
-  async *list(): AsyncGenerator<StoredLayer> {
+  async *list(): AsyncGenerator<ListedLayer> {
     const names = await readdir(this.#root).catch((thrown: unknown) => {
       throw new TorporError('checkpoint_unreadable', `The layers cannot be listed: ${errnoOf(thrown)}.`, {
         details: { path: this.#root },
@@ -256,9 +256,9 @@ class OverlayLayers implements Layers {
     });
     for (const name of names) {
       const found = layerOf(name);
-      if (found === undefined || (found.stage === 'making' && this.#making.has(found.id))) continue;
+      if (found === undefined || (found.stage === 'making' && this.#creating.has(found.id))) continue;
       if (found.stage !== 'layer') yield { id: found.id, state: found.stage };
-      else yield { id: found.id, state: (await isSealed(this.#at(found.id))) ? 'sealed' : 'open' };
+      else yield { id: found.id, state: (await isSealed(this.#pathOf(found.id))) ? 'sealed' : 'open' };
     }
   }
 
@@ -266,12 +266,12 @@ class OverlayLayers implements Layers {
   async #make(id: LayerId, fill: (directory: string, place: Place) => Promise<void>): Promise<void> {
     const place = { ...this.#place(id), path: this.#root };
     const directory = layerPath(this.#root, id, 'making');
-    this.#making.add(id);
+    this.#creating.add(id);
     try {
       await removeTree(directory);
-      await writing(place, async () => {
+      await mapWriteErrors(place, async () => {
         await fill(directory, place);
-        await rename(directory, this.#at(id));
+        await rename(directory, this.#pathOf(id));
         await syncDirectory(this.#root);
       });
     } catch (thrown) {
@@ -279,13 +279,13 @@ class OverlayLayers implements Layers {
       await removeTree(directory).catch(() => {});
       throw thrown;
     } finally {
-      this.#making.delete(id);
+      this.#creating.delete(id);
     }
   }
 
   async #sealIn(directory: string, layerId: LayerId, signal?: AbortSignal): Promise<SealRecord> {
     const files = join(directory, FILES);
-    return writing({ layerId, path: directory }, async () => {
+    return mapWriteErrors({ layerId, path: directory }, async () => {
       const [usage] = await Promise.all([sealedUsageOf(files, signal), syncFileSystem(files, signal)]);
       signal?.throwIfAborted();
       const nonce = Buffer.from(this.#options.randomBytes(16)).toString('hex');
@@ -296,12 +296,12 @@ class OverlayLayers implements Layers {
   }
 
   /** A missing layer proves nothing when the directory of all layers is missing too: its disk may not be mounted. */
-  async #look<T>(place: Place, work: () => Promise<T>): Promise<T> {
+  async #orRootMissing<T>(place: Place, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (thrown) {
       if (!(thrown instanceof TorporError) || thrown.code !== 'checkpoint_missing') throw thrown;
-      if (await reading(place, () => exists(this.#root))) throw thrown;
+      if (await mapReadErrors(place, () => exists(this.#root))) throw thrown;
       throw unreadable(place, 'the directory of all layers is not there', thrown);
     }
   }
@@ -315,12 +315,12 @@ class OverlayLayers implements Layers {
     if (stack !== undefined) throw conflict(this.#place(id), `is mounted at ${stack.at}`);
   }
 
-  #at(id: LayerId): string {
+  #pathOf(id: LayerId): string {
     return layerPath(this.#root, id);
   }
 
   #place(id: LayerId): Place {
-    return { layerId: id, path: this.#at(id) };
+    return { layerId: id, path: this.#pathOf(id) };
   }
 }
 

@@ -10,11 +10,11 @@ import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
 import { exists } from './exists.ts';
 import { FILES, SEAL } from './layer-directory.ts';
-import { corrupt, missing, type Place, reading } from './layer-failure.ts';
+import { corrupt, mapReadErrors, missing, type Place } from './layer-failure.ts';
 import type { SealRecord } from './layers.ts';
-import { openSealedText, sealedText } from './sealed-text.ts';
 
 const VERSION = 1;
 /** Far more than a seal needs; a larger file is not a seal. */
@@ -30,7 +30,7 @@ interface TopMark {
 /** The caller has made the files of the layer durable. */
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
   const top = topMark(await lstat(join(directory, FILES), { bigint: true }));
-  await writeFileDurably(join(directory, SEAL), sealedText({ version: VERSION, ...record, top }));
+  await writeFileDurably(join(directory, SEAL), checksummedRecord({ version: VERSION, ...record, top }));
 }
 
 /** Durable: the layer counts as never sealed, also after a loss of power. */
@@ -96,11 +96,11 @@ function isAsBefore(directory: string, { file, seal }: KnownSeal): boolean {
 }
 
 async function topOf(directory: string, place: Place) {
-  const top = await reading(place, () => lstat(join(directory, FILES), { bigint: true })).catch(
+  const top = await mapReadErrors(place, () => lstat(join(directory, FILES), { bigint: true })).catch(
     async (thrown: unknown) => {
       // A layer without its `fs` is damaged; a layer without its directory is missing.
       if (!(thrown instanceof TorporError) || thrown.code !== 'checkpoint_missing') throw thrown;
-      await reading(place, () => lstat(directory));
+      await mapReadErrors(place, () => lstat(directory));
       throw missing({ ...place, entry: FILES }, thrown);
     },
   );
@@ -129,12 +129,12 @@ async function readText(directory: string, place: Place): Promise<string> {
     }
   } catch (thrown) {
     if (isMissing(thrown)) throw corrupt(place, 'is not there: the layer was never sealed', thrown);
-    return reading(place, () => Promise.reject(thrown));
+    return mapReadErrors(place, () => Promise.reject(thrown));
   }
 }
 
 function parse(text: string, place: Place): Seal {
-  const json = openSealedText(text);
+  const json = unwrapChecksummed(text);
   if (json === undefined) throw corrupt(place, 'is not what was written when the layer was sealed');
   const record = JSON.parse(json) as Partial<Seal>;
   if (record.version !== VERSION) {

@@ -9,11 +9,11 @@ const BLOCK = 512;
 /** Kind, names, inode, blocks. */
 const FORMAT = '%y %n %i %b\\n';
 /** The exit status of `find` when it could not look at some entries. */
-const SOME_UNSEEN = 1;
+const SOME_ENTRIES_UNREADABLE = 1;
 
 /** Measures a directory that may change meanwhile. An entry that appears or disappears may count or not. */
 export async function usageOf(top: string, signal?: AbortSignal): Promise<Usage> {
-  const { bytes, entries } = await countEntries(top, [SOME_UNSEEN], signal);
+  const { bytes, entries } = await countEntries(top, [SOME_ENTRIES_UNREADABLE], signal);
   return { bytes, entries };
 }
 

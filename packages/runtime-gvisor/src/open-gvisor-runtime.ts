@@ -90,7 +90,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   );
   const view = new ReadOnlyView(at('view'), mounts);
   const { layerStore } = options;
-  layerStore.layers.mountIn(mounts);
+  layerStore.layers.setMountNamespace(mounts);
   const files = new InstanceFiles(instances);
   const ctx: RuntimeContext = {
     refusals,
@@ -101,7 +101,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     preparedDir,
     layerStore,
     layers: layerStore.layers,
-    leaveLayerStore: layerStore.addUser(() => layersInUse(files)),
+    leaveLayerStore: layerStore.addUsageSource(() => layersInUse(files)),
     images: new Images({ memory: await memoryForImages(tag), disk: at('images') }),
     network,
     mounts,

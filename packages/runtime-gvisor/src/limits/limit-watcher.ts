@@ -8,7 +8,7 @@ import { stat, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
 import { mountsBelow } from '@torpor/host';
 import type { LayerId, Usage } from '@torpor/layers';
-import { chargeOf, deletedFilesUsage, LayerWatch, roomOf } from '@torpor/layers';
+import { billableBytes, deletedFilesUsage, freeBytes, LayerWatch } from '@torpor/layers';
 import type { Resources } from '@torpor/protocol';
 import type { InstanceRecord } from '../instance/instance-files.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
@@ -52,7 +52,7 @@ export class LimitWatcher {
     const { clock, directory, report } = ctx;
     this.#disk = new LayerWatch({
       usage: (id, signal) => this.#usage(id, signal),
-      room: () => roomOf(directory),
+      room: () => freeBytes(directory),
       clock,
       passed: async (id) => {
         const watched = this.#byLayer.get(id);
@@ -150,7 +150,7 @@ export class LimitWatcher {
   async #sizeOf(id: LayerId): Promise<number> {
     const known = this.#sizes.get(id);
     if (known !== undefined) return known;
-    const size = chargeOf(await this.#ctx.layers.usage(id, this.#closing.signal));
+    const size = billableBytes(await this.#ctx.layers.usage(id, this.#closing.signal));
     if (this.#sizes.size >= MAX_KNOWN_SIZES) this.#sizes.clear();
     this.#sizes.set(id, size);
     return size;

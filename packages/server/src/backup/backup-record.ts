@@ -11,7 +11,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openSealedText, sealedText } from '@torpor/checkpoint-store';
+import { checksummedRecord, unwrapChecksummed } from '@torpor/checkpoint-store';
 import { isMissing, writeFileDurably } from '@torpor/host';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
@@ -39,7 +39,7 @@ const recordSchema = z.object({
 export type BackupRecord = z.infer<typeof recordSchema>;
 
 export async function writeBackupRecord(directory: string, record: BackupRecord): Promise<void> {
-  await writeFileDurably(join(directory, RECORD), sealedText(record));
+  await writeFileDurably(join(directory, RECORD), checksummedRecord(record));
 }
 
 export async function readBackupRecord(directory: string): Promise<BackupRecord> {
@@ -48,7 +48,7 @@ export async function readBackupRecord(directory: string): Promise<BackupRecord>
     if (isMissing(thrown)) throw notABackup(directory, thrown);
     throw thrown;
   });
-  const json = openSealedText(text);
+  const json = unwrapChecksummed(text);
   const record = recordSchema.safeParse(json === undefined ? undefined : JSON.parse(json));
   if (record.success) return record.data;
   throw new TorporError('checkpoint_corrupt', `${path} is damaged, or a newer version wrote it.`, {

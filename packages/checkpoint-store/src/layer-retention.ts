@@ -2,34 +2,38 @@
 import { pathToFileURL } from 'node:url';
 import type { LayerClaim, LayerClaims, LayerId, LayerStore, Layers, LayersInUse } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
-import { writing } from './storage-error.ts';
+import { mapWriteErrors } from './storage-error.ts';
 
-interface StoredLayersParts {
+interface LayerRetentionDependencies {
   readonly layers: Layers;
   readonly claims: LayerClaims;
   /**
    * The layers in the manifests of sealed checkpoints that have no claim, as after a restore by hand. Undefined when one of
    * these manifests cannot be read.
    */
-  readonly unclaimedLayers: () => Promise<ReadonlySet<LayerId> | undefined>;
+  readonly layersOfCheckpointsWithoutClaim: () => Promise<ReadonlySet<LayerId> | undefined>;
 }
 
-export class StoredLayers implements LayerStore {
+export class LayerRetention implements LayerStore {
   readonly layers: Layers;
   readonly #claims: LayerClaims;
-  readonly #unclaimedLayers: StoredLayersParts['unclaimedLayers'];
-  readonly #users = new Set<LayersInUse>();
+  readonly #layersOfCheckpointsWithoutClaim: LayerRetentionDependencies['layersOfCheckpointsWithoutClaim'];
+  readonly #usageSources = new Set<LayersInUse>();
 
-  constructor({ layers, claims, unclaimedLayers }: StoredLayersParts) {
+  constructor({
+    layers,
+    claims,
+    layersOfCheckpointsWithoutClaim: unclaimedLayers,
+  }: LayerRetentionDependencies) {
     this.layers = layers;
     this.#claims = claims;
-    this.#unclaimedLayers = unclaimedLayers;
+    this.#layersOfCheckpointsWithoutClaim = unclaimedLayers;
   }
 
   claim(checkpoint: CheckpointId, claim: LayerClaim): Promise<void> {
     const path = this.#claims.path(checkpoint);
     const place = { checkpointId: checkpoint, location: pathToFileURL(path).href };
-    return writing(place, path, () => this.#claims.set(checkpoint, claim));
+    return mapWriteErrors(place, path, () => this.#claims.set(checkpoint, claim));
   }
 
   hasClaim(checkpoint: CheckpointId): boolean {
@@ -44,9 +48,9 @@ export class StoredLayers implements LayerStore {
     return (await this.#claims.isComplete()) ? this.#claims.all() : undefined;
   }
 
-  addUser(user: LayersInUse): () => void {
-    this.#users.add(user);
-    return () => this.#users.delete(user);
+  addUsageSource(user: LayersInUse): () => void {
+    this.#usageSources.add(user);
+    return () => this.#usageSources.delete(user);
   }
 
   /**
@@ -70,24 +74,24 @@ export class StoredLayers implements LayerStore {
   async sweep(): Promise<void> {
     const inUse = await this.#inUse();
     const isComplete = await this.#claims.isComplete();
-    let unclaimed: ReturnType<StoredLayersParts['unclaimedLayers']> | undefined;
-    const isNeeded = async (id: LayerId) => {
+    let unclaimed: ReturnType<LayerRetentionDependencies['layersOfCheckpointsWithoutClaim']> | undefined;
+    const isNeededByCheckpoint = async (id: LayerId) => {
       if (!isComplete || this.#claims.isClaimed(id)) return true;
-      unclaimed ??= this.#unclaimedLayers();
+      unclaimed ??= this.#layersOfCheckpointsWithoutClaim();
       return (await unclaimed)?.has(id) !== false;
     };
     for await (const { id, state } of this.layers.list()) {
-      const isHalf = state === 'removing' || state === 'making';
+      const isUnfinished = state === 'removing' || state === 'making';
       // An open layer that no sandbox stands on is a leftover, also when a checkpoint that was never sealed claims it.
-      const isUnused = inUse?.has(id) === false && !(state === 'sealed' && (await isNeeded(id)));
-      if (isHalf || isUnused) await this.layers.remove(id);
+      const isUnused = inUse?.has(id) === false && !(state === 'sealed' && (await isNeededByCheckpoint(id)));
+      if (isUnfinished || isUnused) await this.layers.remove(id);
     }
   }
 
   async #inUse(): Promise<ReadonlySet<LayerId> | undefined> {
-    if (this.#users.size === 0) return undefined;
+    if (this.#usageSources.size === 0) return undefined;
     const all = new Set<LayerId>();
-    for (const user of this.#users) {
+    for (const user of this.#usageSources) {
       const used = await user();
       if (used === undefined) return undefined;
       for (const layer of used) all.add(layer);

@@ -5,19 +5,19 @@
 import { createHash } from 'node:crypto';
 
 /** The two lines, each with its line break. */
-export function sealedText(record: unknown): string {
-  return sealedLine(JSON.stringify(record));
+export function checksummedRecord(record: unknown): string {
+  return checksummedJson(JSON.stringify(record));
 }
 
 /** As `sealedText`, of JSON that is written already. */
-export function sealedLine(json: string): string {
+export function checksummedJson(json: string): string {
   return `${json}\n${JSON.stringify({ sha256: sha256Of(json) })}\n`;
 }
 
 /** The JSON of the first line when the text is exactly one sealed record; undefined when it is anything else. */
-export function openSealedText(text: string): string | undefined {
+export function unwrapChecksummed(text: string): string | undefined {
   const [first = ''] = text.split('\n', 1);
-  return first !== '' && text === sealedLine(first) ? first : undefined;
+  return first !== '' && text === checksummedJson(first) ? first : undefined;
 }
 
 export function sha256Of(text: string | Buffer): string {

@@ -31,6 +31,6 @@ export async function prepareUpper(directory: string, below: string, place: Plac
 }
 
 /** The time too. Node cannot set a time to the nanosecond. */
-export async function matchTime(directory: string, below: string): Promise<void> {
+export async function copyMtime(directory: string, below: string): Promise<void> {
   await programOutput('touch', ['-m', '-r', below, '--', join(directory, FILES)]);
 }

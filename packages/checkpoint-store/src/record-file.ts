@@ -3,12 +3,12 @@
  */
 import { createHash } from 'node:crypto';
 import { TorporError } from '@torpor/protocol';
-import { corrupt, type Place, reading } from './storage-error.ts';
+import { corrupt, mapReadErrors, type Place } from './storage-error.ts';
 import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
 
 /** Reads a file that may not be larger than `limit`. The size is checked before the file is read into memory. */
 export function readLimited(fs: StoreFs, path: string, limit: number, place: Place): Promise<Buffer> {
-  return reading(place, () =>
+  return mapReadErrors(place, () =>
     withFile(fs, path, READ_PLAIN, async (file) => {
       const { size } = await file.stat();
       if (size > limit) throw corrupt(place, 'record');

@@ -7,7 +7,7 @@ import type { LayerId } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { listed, manifestFor, newCheckpointId } from '../testing/small-checkpoint.ts';
-import { type LayeredCheckpointStore, openDirectoryStore } from './directory.ts';
+import { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
 
 let root: string;
 let store: LayeredCheckpointStore;
@@ -94,7 +94,7 @@ describe('the layers of a checkpoint', () => {
 
 describe('removing a checkpoint', () => {
   it('removes its layers, and leaves those that another checkpoint claims', async () => {
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     const first = newCheckpointId();
     const [shared, own] = [await sealedLayer(first), await sealedLayer(first)];
     await sealWith([own, shared], first);
@@ -111,7 +111,7 @@ describe('removing a checkpoint', () => {
     const id = newCheckpointId();
     const [used, unused] = [await sealedLayer(id), await sealedLayer(id)];
     await sealWith([used, unused], id);
-    store.layerStore.addUser(using(used.id));
+    store.layerStore.addUsageSource(using(used.id));
     await store.remove(id);
     expect(await stored()).toEqual([used.id]);
   });
@@ -123,12 +123,12 @@ describe('removing a checkpoint', () => {
     const id = newCheckpointId();
     const layer = await sealedLayer(id);
     await sealWith([layer], id);
-    const leave = user === undefined ? () => {} : store.layerStore.addUser(user);
+    const leave = user === undefined ? () => {} : store.layerStore.addUsageSource(user);
     await store.remove(id);
     expect(await stored()).toEqual([layer.id]);
     expect(await listed(store)).toEqual([{ id, state: 'removing' }]);
     leave();
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     await store.remove(id);
     expect([await stored(), await listed(store)]).toEqual([[], []]);
   });
@@ -142,7 +142,7 @@ describe('removing a checkpoint', () => {
     const text = await files.readFile(claim, 'utf8');
     await files.writeFile(claim, text.slice(0, 20));
     store = await openDirectoryStore({ root });
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     await store.remove(id);
     expect(await stored()).toContain(layer.id);
     // Mended, the claim counts again, and the removal can be finished.
@@ -157,7 +157,7 @@ describe('removing a checkpoint', () => {
     await sealWith([layer], id);
     await files.writeFile(join(root, 'references', `${id}.json`), '{');
     store = await openDirectoryStore({ root });
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     await store.remove(id);
     expect([await stored(), await listed(store)]).toEqual([[layer.id], []]);
     await store.layerStore.sweep();
@@ -165,7 +165,7 @@ describe('removing a checkpoint', () => {
   });
 
   it('removes the layers of a checkpoint that was never sealed', async () => {
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     const id = newCheckpointId();
     await store.stage(id);
     await sealedLayer(id);
@@ -179,7 +179,7 @@ describe('removing a checkpoint', () => {
     await sealWith([await sealedLayer(id)], id);
     await files.rm(join(root, 'sealed', id), { recursive: true });
     store = await openDirectoryStore({ root });
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     expect(await listed(store)).toEqual([{ id, state: 'removing' }]);
     await store.remove(id);
     expect([await listed(store), await stored()]).toEqual([[], []]);
@@ -195,7 +195,7 @@ describe('a sweep', () => {
     const [used, open] = [await layers.create(), await layers.create()];
     const left = await sealedLayer(newCheckpointId(), null);
     await files.mkdir(join(root, 'layers', `making-lay_${'b'.repeat(20)}`));
-    store.layerStore.addUser(using(used));
+    store.layerStore.addUsageSource(using(used));
     await store.layerStore.sweep();
     expect((await stored()).sort()).toEqual([claimed.id, used].sort());
     expect([left.id, open]).not.toContain(claimed.id);
@@ -207,7 +207,7 @@ describe('a sweep', () => {
     await sealWith([layer], id);
     await files.rm(join(root, 'references', `${id}.json`));
     store = await openDirectoryStore({ root });
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     await store.layerStore.sweep();
     await store.inspect(id);
   });
@@ -215,7 +215,7 @@ describe('a sweep', () => {
   it('removes an open layer that only a checkpoint claims which was never sealed', async () => {
     const open = await store.layerStore.layers.create();
     await store.layerStore.claim(newCheckpointId(), { layers: [open], runsc: null });
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     await store.layerStore.sweep();
     expect(await stored()).toEqual([]);
   });
@@ -227,7 +227,7 @@ describe('a sweep', () => {
     await files.writeFile(join(root, 'references', `${first}.json`), JSON.stringify(owned));
     await files.writeFile(join(root, 'references', `${second}.json`), JSON.stringify([layers[1]?.id]));
     store = await openDirectoryStore({ root });
-    store.layerStore.addUser(using());
+    store.layerStore.addUsageSource(using());
     await store.layerStore.sweep();
     expect(await stored()).toHaveLength(2);
     const claims = layers.map(({ id }) => expect.objectContaining({ layers: [id] }));

@@ -3,7 +3,7 @@ import { forEachBounded } from '@torpor/host';
 import { DeepPaths } from './deep-paths.ts';
 import { hasHeader, readHeaders } from './entry-headers.ts';
 import { type DigestKind, digestFile, digestKindOf } from './file-digest.ts';
-import { type Place, reading } from './layer-failure.ts';
+import { mapReadErrors, type Place } from './layer-failure.ts';
 import { OPAQUE, REDIRECT } from './layer-tree.ts';
 import { type TarHeader, xattrOf } from './tar-header.ts';
 import { listTree, shownPath, type TreeEntry, type TreePath } from './tree-listing.ts';
@@ -40,11 +40,11 @@ export async function readContents(
   place: Place,
   signal?: AbortSignal,
 ): Promise<Contents> {
-  const entries = await reading(place, () => entriesOf(files, signal));
+  const entries = await mapReadErrors(place, () => entriesOf(files, signal));
   const deepPaths = new DeepPaths(files);
   try {
     const asked = entries.filter(hasHeader).map(({ path }) => path);
-    const headers = await reading(place, () => readHeaders(asked, deepPaths, signal));
+    const headers = await mapReadErrors(place, () => readHeaders(asked, deepPaths, signal));
     const firsts = firstNames(entries);
     const kinds = new Map(recorded?.map(({ path, digest }) => [path, digest?.[0]]));
     const lines: ContentLine[] = [];
@@ -58,7 +58,7 @@ export async function readContents(
         if (entry.type !== 'file' || line.linkedTo !== undefined) return;
         const kind = kinds.get(entry.path) ?? digestKindOf(entry);
         const at = { ...place, entry: shownPath(entry.path) };
-        const { hex, read } = await reading(at, () => digestFile(entry, kind, deepPaths, signal));
+        const { hex, read } = await mapReadErrors(at, () => digestFile(entry, kind, deepPaths, signal));
         digested += read;
         lines[index] = { ...line, digest: [kind, hex] };
       },

@@ -3,7 +3,7 @@ import * as files from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { failureOf } from '@torpor/engine/testing';
-import { sealedText } from '@torpor/layers';
+import { checksummedRecord } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
@@ -13,7 +13,7 @@ import {
 import { errno, FailingFs } from '../testing/failing-store-fs.ts';
 import { fill, listed, manifestFor, newCheckpointId, sealSmall } from '../testing/small-checkpoint.ts';
 import { makeVersion1 } from '../testing/version-1.ts';
-import { openDirectoryStore } from './directory.ts';
+import { openDirectoryStore } from './directory-store.ts';
 
 async function temporaryRoot(): Promise<string> {
   return files.mkdtemp(join(tmpdir(), 'checkpoint-store-'));
@@ -107,7 +107,7 @@ describe('directory store', () => {
   it('says version_unsupported for a record of a newer version', async () => {
     const store = await openDirectoryStore({ root });
     await sealSmall(store, id);
-    await files.writeFile(join(root, 'sealed', id, 'manifest.json'), sealedText({ version: 3 }));
+    await files.writeFile(join(root, 'sealed', id, 'manifest.json'), checksummedRecord({ version: 3 }));
     expect(await failureOf(store.read(id))).toMatchObject({ code: 'version_unsupported', checkpointId: id });
   });
 

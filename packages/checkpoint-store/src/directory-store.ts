@@ -41,12 +41,12 @@ import { checkContent } from './content-check.ts';
 import { allocatedBytes, type ContentNode, listContent, syncContent } from './content-tree.ts';
 import { digestContent, mergeDigests, readDigests, recordDigests } from './digests.ts';
 import { makeDirectory, syncDirectory } from './durable.ts';
-import { readManifest, rebuildManifest, type SealedManifest, writeManifest } from './manifest-record.ts';
+import { LayerRetention } from './layer-retention.ts';
+import { readManifest, rebuildManifest, type StoredManifest, writeManifest } from './manifest-record.ts';
 import { removeTree } from './remove-tree.ts';
-import { errnoOf, missing, type Place, reading, unreadable, writing } from './storage-error.ts';
+import { errnoOf, mapReadErrors, mapWriteErrors, missing, type Place, unreadable } from './storage-error.ts';
 import { realFs, type StoreFs } from './store-fs.ts';
 import { currentHold } from './store-hold.ts';
-import { StoredLayers } from './stored-layers.ts';
 
 /** In the order in which a checkpoint passes through them. */
 const STAGES = ['staging', 'sealed', 'removing'] as const;
@@ -71,7 +71,7 @@ export async function openDirectoryStore(options: {
   const root = resolve(options.root);
   const fs = options.fs ?? realFs;
   const [layersRoot, references] = [join(root, LAYERS), join(root, REFERENCES)];
-  await writing({ location: pathToFileURL(root).href }, root, async () => {
+  await mapWriteErrors({ location: pathToFileURL(root).href }, root, async () => {
     await makeDirectory(fs, root);
     for (const name of [...STAGES, LAYERS, REFERENCES]) {
       await fs.mkdir(join(root, name), { recursive: true, mode: 0o700 });
@@ -84,7 +84,7 @@ export async function openDirectoryStore(options: {
 }
 
 class DirectoryStore implements LayeredCheckpointStore {
-  readonly #layerStore: StoredLayers;
+  readonly #layerStore: LayerRetention;
   readonly #root: string;
   readonly #fs: StoreFs;
   readonly #claims: LayerClaims;
@@ -96,8 +96,12 @@ class DirectoryStore implements LayeredCheckpointStore {
     this.#root = root;
     this.#fs = fs;
     this.#claims = claims;
-    const unclaimedLayers = () => this.#unclaimedLayers();
-    this.#layerStore = new StoredLayers({ layers, claims, unclaimedLayers });
+    const unclaimedLayers = () => this.#layersOfCheckpointsWithoutClaim();
+    this.#layerStore = new LayerRetention({
+      layers,
+      claims,
+      layersOfCheckpointsWithoutClaim: unclaimedLayers,
+    });
   }
 
   get layerStore(): LayerStore {
@@ -105,12 +109,12 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   stage(id: CheckpointId, signal?: AbortSignal): Promise<Staging> {
-    return this.#change(id, async (place) => {
-      const directory = this.#at('staging', id);
+    return this.#exclusively(id, async (place) => {
+      const directory = this.#pathOf('staging', id);
       const path = join(directory, 'content');
-      return writing(place, directory, async () => {
+      return mapWriteErrors(place, directory, async () => {
         signal?.throwIfAborted();
-        if (await this.#exists(this.#at('sealed', id))) throw conflict(place, 'is sealed already');
+        if (await this.#exists(this.#pathOf('sealed', id))) throw conflict(place, 'is sealed already');
         await removeTree(this.#fs, directory);
         signal?.throwIfAborted();
         await this.#fs.mkdir(directory, { mode: 0o700 });
@@ -122,37 +126,40 @@ class DirectoryStore implements LayeredCheckpointStore {
 
   seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<Sealed> {
     const id = staging.checkpointId;
-    return this.#change(id, async (place) => {
+    return this.#exclusively(id, async (place) => {
       signal?.throwIfAborted();
       if (manifest.checkpointId !== id) {
         throw new TorporError('invalid_request', `This manifest is not of ${id}.`, { checkpointId: id });
       }
-      const sealed = this.#at('sealed', id);
-      if (await writing(place, sealed, () => this.#exists(sealed))) return this.#sealedBefore(id, place);
-      return this.#sealNow(id, place, manifest, signal);
+      const sealed = this.#pathOf('sealed', id);
+      if (await mapWriteErrors(place, sealed, () => this.#exists(sealed)))
+        return this.#resealExisting(id, place);
+      return this.#sealStaged(id, place, manifest, signal);
     });
   }
 
   async read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest> {
     signal?.throwIfAborted();
-    return this.#look(id, async () => (await this.#readManifest(id)).manifest);
+    return this.#orStoreMissing(id, async () => (await this.#readManifest(id)).manifest);
   }
 
   async inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest> {
-    return this.#look(id, async () => (await this.#inspect(id, signal, selection)).manifest);
+    return this.#orStoreMissing(id, async () => (await this.#inspect(id, signal, selection)).manifest);
   }
 
   verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified> {
-    return this.#verifications.run(id, () => this.#look(id, () => this.#verify(id, signal, selection)));
+    return this.#verifications.run(id, () =>
+      this.#orStoreMissing(id, () => this.#verify(id, signal, selection)),
+    );
   }
 
   rebuild(id: CheckpointId, signal?: AbortSignal): Promise<Manifest> {
-    return this.#change(id, (place) =>
-      this.#look(id, async () => {
+    return this.#exclusively(id, (place) =>
+      this.#orStoreMissing(id, async () => {
         signal?.throwIfAborted();
         const sealed = await this.#readManifest(id).catch((damage: unknown) => {
           if (!isOfManifest(damage)) throw damage;
-          return rebuildManifest(this.#fs, this.#at('sealed', id), id, place, damage);
+          return rebuildManifest(this.#fs, this.#pathOf('sealed', id), id, place, damage);
         });
         return sealed.manifest;
       }),
@@ -160,21 +167,21 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   location(id: CheckpointId): string {
-    return pathToFileURL(this.#at('sealed', id)).href;
+    return pathToFileURL(this.#pathOf('sealed', id)).href;
   }
 
   path(id: CheckpointId): string {
-    return join(this.#at('sealed', id), 'content');
+    return join(this.#pathOf('sealed', id), 'content');
   }
 
   remove(id: CheckpointId): Promise<void> {
-    return this.#change(id, async (place) => {
-      const removing = this.#at('removing', id);
+    return this.#exclusively(id, async (place) => {
+      const removing = this.#pathOf('removing', id);
       await this.#refuseWhileHeld(id, place);
-      await writing(place, removing, () => removeTree(this.#fs, removing));
+      await mapWriteErrors(place, removing, () => removeTree(this.#fs, removing));
       for (const stage of ['sealed', 'staging'] as const) {
-        const directory = this.#at(stage, id);
-        await writing(place, directory, async () => {
+        const directory = this.#pathOf(stage, id);
+        await mapWriteErrors(place, directory, async () => {
           if (!(await this.#exists(directory))) return;
           await this.#fs.rename(directory, removing);
           await syncDirectory(this.#fs, join(this.#root, 'removing'));
@@ -182,14 +189,14 @@ class DirectoryStore implements LayeredCheckpointStore {
           await removeTree(this.#fs, removing);
         });
       }
-      await writing(place, removing, () => syncDirectory(this.#fs, join(this.#root, 'removing')));
+      await mapWriteErrors(place, removing, () => syncDirectory(this.#fs, join(this.#root, 'removing')));
       await this.#layerStore.removeClaim(id);
     });
   }
 
   async #refuseWhileHeld(id: CheckpointId, place: Place): Promise<void> {
-    const sealed = this.#at('sealed', id);
-    if (!(await writing(place, sealed, () => this.#exists(sealed)))) return;
+    const sealed = this.#pathOf('sealed', id);
+    if (!(await mapWriteErrors(place, sealed, () => this.#exists(sealed)))) return;
     const hold = await currentHold(this.#root);
     if (hold === undefined) return;
     throw new TorporError('transitioning', `Checkpoint ${id} is not removed while a backup is taken.`, {
@@ -202,7 +209,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     // A checkpoint that has a claim now is in one of the directories below until it has been removed.
     const claimed = new Set(this.#claims.ids());
     for (const stage of STAGES) {
-      const names = await this.#ofStore(() =>
+      const names = await this.#mapStoreErrors(() =>
         this.#fs.readdir(join(this.#root, stage), { encoding: 'buffer' }),
       );
       for (const name of names) {
@@ -216,19 +223,20 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   async usage(): Promise<{ freeBytes: number; totalBytes: number }> {
-    const { bavail, blocks, bsize } = await this.#ofStore(() => this.#fs.statfs(this.#root));
+    const { bavail, blocks, bsize } = await this.#mapStoreErrors(() => this.#fs.statfs(this.#root));
     return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
   }
 
-  async #sealNow(
+  async #sealStaged(
     id: CheckpointId,
     place: Place,
     manifest: ManifestDraft,
     signal: AbortSignal | undefined,
   ): Promise<Sealed> {
-    const staged = this.#at('staging', id);
+    const staged = this.#pathOf('staging', id);
     const content = join(staged, 'content');
-    if (!(await writing(place, content, () => this.#exists(content)))) throw conflict(place, 'is not staged');
+    if (!(await mapWriteErrors(place, content, () => this.#exists(content))))
+      throw conflict(place, 'is not staged');
 
     const nodes = await listContent(this.#fs, content, place, signal);
     await syncContent(this.#fs, content, nodes, place, signal);
@@ -236,7 +244,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     const top = entries.map(({ path }) => path).filter((path) => !path.includes('/'));
     const contents = partsOfContent(manifest.contents ?? [], top);
     const written = await writeManifest(this.#fs, staged, manifestOf(manifest, contents, entries), place);
-    await writing(place, staged, async () => {
+    await mapWriteErrors(place, staged, async () => {
       await syncDirectory(this.#fs, staged);
       await syncDirectory(this.#fs, join(this.#root, 'staging'));
       signal?.throwIfAborted();
@@ -247,8 +255,8 @@ class DirectoryStore implements LayeredCheckpointStore {
 
   /** The atomic step. When it cannot be made durable it is undone, so that a failed seal seals nothing. */
   async #moveIntoPlace(id: CheckpointId): Promise<void> {
-    const staged = this.#at('staging', id);
-    const sealed = this.#at('sealed', id);
+    const staged = this.#pathOf('staging', id);
+    const sealed = this.#pathOf('sealed', id);
     await this.#fs.rename(staged, sealed);
     try {
       await this.#syncParents();
@@ -260,8 +268,8 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   /** Syncs again, because an earlier process may have crashed between the rename and the sync. */
-  async #sealedBefore(id: CheckpointId, place: Place): Promise<Sealed> {
-    await writing(place, this.#at('sealed', id), () => this.#syncParents());
+  async #resealExisting(id: CheckpointId, place: Place): Promise<Sealed> {
+    await mapWriteErrors(place, this.#pathOf('sealed', id), () => this.#syncParents());
     const { manifest, nodes } = await this.#inspect(id);
     return { manifest, bytes: allocatedBytes(nodes) };
   }
@@ -275,7 +283,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     id: CheckpointId,
     signal?: AbortSignal,
     selection?: ContentSelection,
-  ): Promise<SealedManifest & { readonly nodes: readonly ContentNode[] }> {
+  ): Promise<StoredManifest & { readonly nodes: readonly ContentNode[] }> {
     signal?.throwIfAborted();
     const place = this.#place(id);
     const sealed = await this.#readManifest(id);
@@ -292,7 +300,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   async #inspectLayers(id: CheckpointId, { contents }: Manifest): Promise<void> {
     const layers = contents.flatMap((part) => part.layers);
     const looks = layers.map((layer) => this.layerStore.layers.inspect(layer.id, layer.nonce));
-    await Promise.all(looks).catch((thrown: unknown) => this.#ofLayer(id, thrown));
+    await Promise.all(looks).catch((thrown: unknown) => this.#withCheckpointId(id, thrown));
   }
 
   /** Other layers are verified with the checkpoints that own them. */
@@ -300,17 +308,17 @@ class DirectoryStore implements LayeredCheckpointStore {
     const own = contents.flatMap((part) => part.layers).filter(({ owner }) => owner === id);
     for (const layer of own) {
       const verified = this.layerStore.layers.verify(layer.id, signal);
-      await verified.catch((thrown: unknown) => this.#ofLayer(id, thrown));
+      await verified.catch((thrown: unknown) => this.#withCheckpointId(id, thrown));
     }
   }
 
-  #ofLayer(id: CheckpointId, thrown: unknown): never {
+  #withCheckpointId(id: CheckpointId, thrown: unknown): never {
     if (!(thrown instanceof TorporError)) throw thrown;
     throw thrown.with({ checkpointId: id, details: { location: this.location(id) } });
   }
 
   /** The layers of sealed checkpoints that have no claim; undefined when a manifest cannot be read. */
-  async #unclaimedLayers(): Promise<ReadonlySet<LayerId> | undefined> {
+  async #layersOfCheckpointsWithoutClaim(): Promise<ReadonlySet<LayerId> | undefined> {
     const layers = new Set<LayerId>();
     for await (const { id, state } of this.list()) {
       if (state !== 'sealed' || this.#claims.has(id)) continue;
@@ -327,7 +335,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     selection: ContentSelection | undefined,
   ): Promise<Verified> {
     const place = this.#place(id);
-    const directory = this.#at('sealed', id);
+    const directory = this.#pathOf('sealed', id);
     const { manifest, sha256, nodes } = await this.#inspect(id, signal, selection);
     const { entries } = manifest;
     const recorded = await readDigests(this.#fs, directory, { sha256, entries }, place);
@@ -344,33 +352,33 @@ class DirectoryStore implements LayeredCheckpointStore {
     return { manifest: { ...manifest, entries: withDigests }, digested };
   }
 
-  async #readManifest(id: CheckpointId): Promise<SealedManifest> {
+  async #readManifest(id: CheckpointId): Promise<StoredManifest> {
     const place = this.#place(id);
-    const directory = this.#at('sealed', id);
-    if (!(await reading(place, () => this.#exists(directory)))) throw missing(place);
+    const directory = this.#pathOf('sealed', id);
+    if (!(await mapReadErrors(place, () => this.#exists(directory)))) throw missing(place);
     return readManifest(this.#fs, directory, id, place);
   }
 
   /** A missing checkpoint proves nothing when the store itself is missing: its disk may not be mounted. */
-  async #look<T>(id: CheckpointId, work: () => Promise<T>): Promise<T> {
+  async #orStoreMissing<T>(id: CheckpointId, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
       if (!(error instanceof TorporError) || error.code !== 'checkpoint_missing') throw error;
       const place = this.#place(id);
-      if (await reading(place, () => this.#exists(join(this.#root, 'sealed')))) throw error;
+      if (await mapReadErrors(place, () => this.#exists(join(this.#root, 'sealed')))) throw error;
       throw unreadable(place, 'the checkpoint store is not there', error);
     }
   }
 
   /** Runs work that moves or writes a checkpoint, one at a time for each checkpoint. */
-  async #change<T>(id: CheckpointId, work: (place: Place) => Promise<T>): Promise<T> {
+  async #exclusively<T>(id: CheckpointId, work: (place: Place) => Promise<T>): Promise<T> {
     const place = this.#place(id);
     return this.#changes.run(id, () => work(place));
   }
 
   /** Runs a read of the store as a whole. A missing store does not mean that checkpoints are missing. */
-  async #ofStore<T>(work: () => Promise<T>): Promise<T> {
+  async #mapStoreErrors<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
@@ -395,7 +403,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   /** Only this function makes a part of a path from an id. */
-  #at(stage: Stage, id: CheckpointId): string {
+  #pathOf(stage: Stage, id: CheckpointId): string {
     if (!isId('ckpt', id)) throw new TorporError('invalid_request', 'This is not the id of a checkpoint.');
     return join(this.#root, stage, id);
   }
