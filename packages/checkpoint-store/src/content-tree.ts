@@ -7,8 +7,8 @@
  */
 import type { BigIntStats } from 'node:fs';
 import { type ContentSelection, isSelected, type ManifestEntry } from '@torpor/engine';
-import { forEachBounded } from '@torpor/host';
-import { syncDirectory, syncFile } from './durable.ts';
+import { forEachBounded, syncDirectory } from '@torpor/host';
+import { syncFile } from './durable.ts';
 import { nameToText } from './entry-name.ts';
 import { mapReadErrors, mapWriteErrors, type Place } from './storage-error.ts';
 import type { StoreFs } from './store-fs.ts';
@@ -59,14 +59,14 @@ export async function syncContent(
 ): Promise<void> {
   const sync = ({ entry, path }: ContentNode) =>
     mapWriteErrors({ ...place, entry: entry.path }, path.toString(), () =>
-      entry.type === 'directory' ? syncDirectory(fs, path) : syncFile(fs, path),
+      entry.type === 'directory' ? syncDirectory(path, fs) : syncFile(fs, path),
     );
   const files = nodes.filter((node) => node.entry.type === 'file');
   await forEachBounded(files, CALLS_AT_ONCE, sync, signal);
   // A path sorts before the paths below it.
   const directories = nodes.filter((node) => node.entry.type === 'directory').reverse();
   await forEachBounded(directories, CALLS_AT_ONCE, sync, signal);
-  await mapWriteErrors(place, content, () => syncDirectory(fs, content));
+  await mapWriteErrors(place, content, () => syncDirectory(content, fs));
 }
 
 /** The allocated blocks, which for a sparse file are fewer than its size. Each inode counts once. */

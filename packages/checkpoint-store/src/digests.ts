@@ -8,11 +8,11 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import type { ManifestEntry } from '@torpor/engine';
-import { forEachBounded } from '@torpor/host';
+import { forEachBounded, syncDirectory } from '@torpor/host';
 import { checksummedRecord, unwrapChecksummed } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
 import type { ContentNode } from './content-tree.ts';
-import { syncDirectory, writeSynced } from './durable.ts';
+import { writeSynced } from './durable.ts';
 import { parse, readLimited, refuseOtherVersions } from './record-file.ts';
 import { corrupt, mapReadErrors, mapWriteErrors, type Place } from './storage-error.ts';
 import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
@@ -87,7 +87,7 @@ export async function recordDigests(
   await mapWriteErrors({ ...place, record: DIGESTS }, path, async () => {
     await writeSynced(fs, `${path}.tmp`, text);
     await fs.rename(`${path}.tmp`, path);
-    await syncDirectory(fs, directory);
+    await syncDirectory(directory, fs);
   });
 }
 

@@ -34,17 +34,16 @@ import {
   systemClock,
   type Verified,
 } from '@torpor/engine';
-import { KeyedMutex } from '@torpor/host';
+import { errnoOf, exists, KeyedMutex, removeTree, syncDirectory } from '@torpor/host';
 import { LayerClaims, type LayerId, type LayerStore, type Layers, openOverlayLayers } from '@torpor/layers';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { checkContent } from './content-check.ts';
 import { allocatedBytes, type ContentNode, listContent, syncContent } from './content-tree.ts';
 import { digestContent, mergeDigests, readDigests, recordDigests } from './digests.ts';
-import { makeDirectory, syncDirectory } from './durable.ts';
+import { makeDirectory } from './durable.ts';
 import { LayerRetention } from './layer-retention.ts';
 import { readManifest, rebuildManifest, type StoredManifest, writeManifest } from './manifest-record.ts';
-import { removeTree } from './remove-tree.ts';
-import { errnoOf, mapReadErrors, mapWriteErrors, missing, type Place, unreadable } from './storage-error.ts';
+import { mapReadErrors, mapWriteErrors, missing, type Place, unreadable } from './storage-error.ts';
 import { realFs, type StoreFs } from './store-fs.ts';
 import { currentHold } from './store-hold.ts';
 
@@ -76,7 +75,7 @@ export async function openDirectoryStore(options: {
     for (const name of [...STAGES, LAYERS, REFERENCES]) {
       await fs.mkdir(join(root, name), { recursive: true, mode: 0o700 });
     }
-    await syncDirectory(fs, root);
+    await syncDirectory(root, fs);
   });
   const layers = await openOverlayLayers({ root: layersRoot, clock: systemClock, randomBytes });
   const claims = await LayerClaims.open(references);
@@ -115,7 +114,7 @@ class DirectoryStore implements LayeredCheckpointStore {
       return mapWriteErrors(place, directory, async () => {
         signal?.throwIfAborted();
         if (await this.#exists(this.#pathOf('sealed', id))) throw conflict(place, 'is sealed already');
-        await removeTree(this.#fs, directory);
+        await removeTree(directory, this.#fs);
         signal?.throwIfAborted();
         await this.#fs.mkdir(directory, { mode: 0o700 });
         await this.#fs.mkdir(path, { mode: 0o700 });
@@ -178,18 +177,18 @@ class DirectoryStore implements LayeredCheckpointStore {
     return this.#exclusively(id, async (place) => {
       const removing = this.#pathOf('removing', id);
       await this.#refuseWhileHeld(id, place);
-      await mapWriteErrors(place, removing, () => removeTree(this.#fs, removing));
+      await mapWriteErrors(place, removing, () => removeTree(removing, this.#fs));
       for (const stage of ['sealed', 'staging'] as const) {
         const directory = this.#pathOf(stage, id);
         await mapWriteErrors(place, directory, async () => {
           if (!(await this.#exists(directory))) return;
           await this.#fs.rename(directory, removing);
-          await syncDirectory(this.#fs, join(this.#root, 'removing'));
-          await syncDirectory(this.#fs, join(this.#root, stage));
-          await removeTree(this.#fs, removing);
+          await syncDirectory(join(this.#root, 'removing'), this.#fs);
+          await syncDirectory(join(this.#root, stage), this.#fs);
+          await removeTree(removing, this.#fs);
         });
       }
-      await mapWriteErrors(place, removing, () => syncDirectory(this.#fs, join(this.#root, 'removing')));
+      await mapWriteErrors(place, removing, () => syncDirectory(join(this.#root, 'removing'), this.#fs));
       await this.#layerStore.removeClaim(id);
     });
   }
@@ -245,8 +244,8 @@ class DirectoryStore implements LayeredCheckpointStore {
     const contents = partsOfContent(manifest.contents ?? [], top);
     const written = await writeManifest(this.#fs, staged, manifestOf(manifest, contents, entries), place);
     await mapWriteErrors(place, staged, async () => {
-      await syncDirectory(this.#fs, staged);
-      await syncDirectory(this.#fs, join(this.#root, 'staging'));
+      await syncDirectory(staged, this.#fs);
+      await syncDirectory(join(this.#root, 'staging'), this.#fs);
       signal?.throwIfAborted();
       await this.#moveIntoPlace(id);
     });
@@ -275,8 +274,8 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   async #syncParents(): Promise<void> {
-    await syncDirectory(this.#fs, join(this.#root, 'sealed'));
-    await syncDirectory(this.#fs, join(this.#root, 'staging'));
+    await syncDirectory(join(this.#root, 'sealed'), this.#fs);
+    await syncDirectory(join(this.#root, 'staging'), this.#fs);
   }
 
   async #inspect(
@@ -388,14 +387,8 @@ class DirectoryStore implements LayeredCheckpointStore {
     }
   }
 
-  async #exists(path: string): Promise<boolean> {
-    try {
-      await this.#fs.lstat(path, { bigint: true });
-      return true;
-    } catch (error) {
-      if (errnoOf(error) === 'ENOENT') return false;
-      throw error;
-    }
+  #exists(path: string): Promise<boolean> {
+    return exists(path, this.#fs);
   }
 
   #place(id: CheckpointId): Place {

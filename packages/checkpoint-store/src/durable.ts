@@ -1,9 +1,10 @@
-/** Writes that survive a loss of power once their promise has resolved. */
+/** Writes that survive a power loss once their promise has resolved. */
 import { constants } from 'node:fs';
 import { dirname } from 'node:path';
+import { syncDirectory } from '@torpor/host';
 import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
 
-const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW, O_DIRECTORY } = constants;
+const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
 
 /** Makes the content of the file durable. Its name is durable only after its directory is synced too. */
 export async function writeSynced(fs: StoreFs, path: string, text: string): Promise<void> {
@@ -17,17 +18,12 @@ export async function syncFile(fs: StoreFs, path: string | Buffer): Promise<void
   await withFile(fs, path, READ_PLAIN, (file) => file.sync());
 }
 
-/** Makes the entries of a directory durable: names that were created in it, moved into it or out of it. */
-export async function syncDirectory(fs: StoreFs, path: string | Buffer): Promise<void> {
-  await withFile(fs, path, READ_PLAIN | O_DIRECTORY, (directory) => directory.sync());
-}
-
 /** Makes a directory and its missing parents. The names of all new directories are durable. */
 export async function makeDirectory(fs: StoreFs, path: string): Promise<void> {
   const first = await fs.mkdir(path, { recursive: true, mode: 0o700 });
   if (first === undefined) return;
   for (let made = path; ; made = dirname(made)) {
-    await syncDirectory(fs, dirname(made));
+    await syncDirectory(dirname(made), fs);
     if (made === first) return;
   }
 }

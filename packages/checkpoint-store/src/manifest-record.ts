@@ -11,11 +11,12 @@
  */
 import { join } from 'node:path';
 import { type ContentPart, type Manifest, type ManifestEntry, partsOfContent } from '@torpor/engine';
+import { sha256Of, syncDirectory } from '@torpor/host';
 import { checksummedJson, isLayerId, unwrapChecksummed } from '@torpor/layers';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
-import { syncDirectory, writeSynced } from './durable.ts';
-import { parse, readLimited, refuseOtherVersions, sha256Of } from './record-file.ts';
+import { writeSynced } from './durable.ts';
+import { parse, readLimited, refuseOtherVersions } from './record-file.ts';
 import { corrupt, mapWriteErrors, type Place } from './storage-error.ts';
 import type { StoreFs } from './store-fs.ts';
 
@@ -84,7 +85,7 @@ export async function rebuildManifest(
   await mapWriteErrors({ ...place, record: MANIFEST }, path, async () => {
     await writeSynced(fs, `${path}.tmp`, checksummedJson(json));
     await fs.rename(`${path}.tmp`, path);
-    await syncDirectory(fs, directory);
+    await syncDirectory(directory, fs);
   });
   return { manifest, sha256: sha256Of(json) };
 }

@@ -1,7 +1,6 @@
 /**
  * Reads the store's own JSON files. Size, syntax and version are checked before anything in them is believed.
  */
-import { createHash } from 'node:crypto';
 import { TorporError } from '@torpor/protocol';
 import { corrupt, mapReadErrors, type Place } from './storage-error.ts';
 import { READ_PLAIN, type StoreFs, withFile } from './store-fs.ts';
@@ -35,8 +34,4 @@ export function refuseOtherVersions(record: Record<string, unknown>, place: Plac
     ...(place.checkpointId === undefined ? {} : { checkpointId: place.checkpointId }),
     details: { location: place.location, record: place.record },
   });
-}
-
-export function sha256Of(text: Buffer | string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

@@ -6,6 +6,7 @@
  */
 
 import type { Damage } from '@torpor/engine';
+import { errnoOf } from '@torpor/host';
 import { type CheckpointId, type ErrorCode, TorporError } from '@torpor/protocol';
 
 /** What a call is about, for the details of its error. */
@@ -62,12 +63,6 @@ export function corrupt(place: Place, damage: Damage, cause?: unknown): TorporEr
 
 export function unreadable(place: Place, why: string, cause?: unknown): TorporError {
   return failure('checkpoint_unreadable', `${subject(place)} could not be read: ${why}.`, place, { cause });
-}
-
-/** The errno code of a failed file system call. Codes of Node's own errors contain an underscore and do not count. */
-export function errnoOf(thrown: unknown): string | undefined {
-  if (!(thrown instanceof Error) || !('code' in thrown)) return undefined;
-  return typeof thrown.code === 'string' && /^E[A-Z0-9]+$/.test(thrown.code) ? thrown.code : undefined;
 }
 
 const DAMAGE_TEXT: Readonly<Record<Damage, string>> = {

@@ -1,5 +1,6 @@
 export { syncDirectory, writeFileDurably } from './durable-write.ts';
 export { errnoOf, isMissing } from './errno.ts';
+export { exists } from './exists.ts';
 export { forEachBounded } from './for-each-bounded.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
 export {
@@ -31,5 +32,6 @@ export {
 export { streamProgram } from './programs/stream-program.ts';
 export { rejectOnAbort } from './reject-on-abort.ts';
 export { removeTree } from './remove-tree.ts';
+export { sha256Of } from './sha256.ts';
 export { ByteReader } from './tar/byte-reader.ts';
 export { nextTarHeader, type TarHeader, tarContent } from './tar/tar-header.ts';

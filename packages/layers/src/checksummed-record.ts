@@ -2,7 +2,7 @@
  * The one format of records that prove themselves: a line of JSON, and a second line with the sha256 of the first. Layers,
  * manifests, parts of checkpoints and digests are all sealed in it, so a record that is torn or edited is never believed.
  */
-import { createHash } from 'node:crypto';
+import { sha256Of } from '@torpor/host';
 
 /** The two lines, each with its line break. */
 export function checksummedRecord(record: unknown): string {
@@ -18,8 +18,4 @@ export function checksummedJson(json: string): string {
 export function unwrapChecksummed(text: string): string | undefined {
   const [first = ''] = text.split('\n', 1);
   return first !== '' && text === checksummedJson(first) ? first : undefined;
-}
-
-export function sha256Of(text: string | Buffer): string {
-  return createHash('sha256').update(text).digest('hex');
 }

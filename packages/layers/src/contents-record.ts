@@ -4,9 +4,8 @@
  *
  * The first verification writes the file, after the commit. Every later verification compares with it.
  */
-import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { isMissing, writeFileDurably } from '@torpor/host';
+import { isMissing, sha256Of, writeFileDurably } from '@torpor/host';
 import type { ContentLine } from './layer-contents.ts';
 import { corrupt, mapReadErrors, type Place } from './layer-failure.ts';
 import type { SealRecord } from './layers.ts';
@@ -75,8 +74,4 @@ function differences(was: ContentLine, is: ContentLine): string {
   const fields = new Set([...Object.keys(was), ...Object.keys(is)]) as Set<keyof ContentLine>;
   const changed = [...fields].filter((field) => JSON.stringify(was[field]) !== JSON.stringify(is[field]));
   return changed.join(', ');
-}
-
-function sha256Of(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

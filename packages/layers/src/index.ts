@@ -1,9 +1,9 @@
-export { checksummedJson, checksummedRecord, sha256Of, unwrapChecksummed } from './checksummed-record.ts';
+export { checksummedJson, checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
 export { deletedFilesUsage } from './deleted-files.ts';
 export { LayerClaims } from './layer-claims.ts';
 export { isLayerId, type LayerId } from './layer-id.ts';
 export type { LayerClaim, LayerStore, LayersInUse } from './layer-store.ts';
-export { billableBytes, freeBytes, LayerWatch } from './layer-watch.ts';
+export { billableBytes, freeSpaceOf, LayerWatch } from './layer-watch.ts';
 export type { Layers, Usage } from './layers.ts';
 export { openOverlayLayers } from './overlay-layers.ts';
 export { LAYERS_TO_MERGE_FROM, optionsFor, stackOf, topmostAt } from './overlay-mount.ts';

@@ -7,7 +7,7 @@ import { ManualClock } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeLayerWorld, REFUSAL } from '../testing/layer-world.ts';
 import type { LayerId } from './layer-id.ts';
-import { freeBytes, LayerWatch, type Room } from './layer-watch.ts';
+import { type FreeSpace, freeSpaceOf, LayerWatch } from './layer-watch.ts';
 import type { Usage } from './layers.ts';
 
 const A: LayerId = 'lay_aaaaaaaaaaaaaaaaaaaa';
@@ -16,7 +16,7 @@ const TICK_MS = 100;
 
 describe('the watch over layers', () => {
   let clock: ManualClock;
-  let room: Room;
+  let room: FreeSpace;
   let usages: Map<LayerId, Usage | Error>;
   let measured: LayerId[];
   let passed: LayerId[];
@@ -152,7 +152,7 @@ describe('the watch over layers', () => {
     const noticed = Promise.withResolvers<Usage>();
     const real = new LayerWatch({
       clock: systemClock,
-      room: () => freeBytes(world.root),
+      room: () => freeSpaceOf(world.root),
       usage: (id, signal) => world.layers.usage(id, signal),
       passed: async (_, usage) => noticed.resolve(usage),
       failed: (_, thrown) => noticed.reject(thrown),

@@ -19,21 +19,21 @@ const ENTRY_BYTES = 4096;
 /** How often the file system is asked. */
 const TICK_MS = 100;
 /** A layer is measured again after this time, even when the file system shows no reason for it. */
-const BELIEVED_MS = 30_000;
+const REMEASURE_AFTER_MS = 30_000;
 /** The pause after a measurement, as a multiple of the time that the measurement took. */
-const REST = 4;
+const REST_FACTOR = 4;
 /** The pause after a measurement or a report that failed. */
 const RETRY_MS = 1000;
 
-/** Room left on the file system. */
-export interface Room {
+/** What is left on the file system. */
+export interface FreeSpace {
   readonly bytes: number;
   readonly entries: number;
 }
 
 export interface LayerWatchOptions {
   readonly usage: (id: LayerId, signal: AbortSignal) => Promise<Usage>;
-  readonly room: () => Promise<Room>;
+  readonly room: () => Promise<FreeSpace>;
   readonly clock: Clock;
   /** Called once for each layer that passed its limit, and again later when it throws. */
   readonly passed: (id: LayerId, usage: Usage) => Promise<void>;
@@ -44,15 +44,15 @@ export interface LayerWatchOptions {
 interface Watched {
   readonly id: LayerId;
   readonly limit: number;
-  last: { readonly usage: Usage; readonly room: Room; readonly at: number } | null;
+  last: { readonly usage: Usage; readonly room: FreeSpace; readonly at: number } | null;
   /** How much the layer had grown at the last measurement. */
   growth: number;
-  notBefore: number;
-  isTold: boolean;
+  dueFrom: number;
+  isReported: boolean;
 }
 
 /** The free room of the file system that a path is on. */
-export async function freeBytes(path: string): Promise<Room> {
+export async function freeSpaceOf(path: string): Promise<FreeSpace> {
   const { bfree, bsize, ffree } = await statfs(path);
   return { bytes: bfree * bsize, entries: ffree };
 }
@@ -74,7 +74,7 @@ export class LayerWatch {
 
   /** Watches a layer, or gives it another limit. */
   watch(id: LayerId, limitBytes: number): void {
-    const fresh = { id, limit: limitBytes, last: null, growth: 0, notBefore: 0, isTold: false };
+    const fresh = { id, limit: limitBytes, last: null, growth: 0, dueFrom: 0, isReported: false };
     this.#watched.set(id, fresh);
     if (!this.#stop.signal.aborted) this.#running ??= this.#run();
   }
@@ -93,13 +93,13 @@ export class LayerWatch {
     const { clock } = this.#options;
     const { signal } = this.#stop;
     while (this.#watched.size > 0 && !signal.aborted) {
-      await this.#round();
+      await this.#measureDue();
       await clock.sleep(TICK_MS, signal).catch(() => {});
     }
     this.#running = null;
   }
 
-  async #round(): Promise<void> {
+  async #measureDue(): Promise<void> {
     const room = await this.#options.room().catch((thrown: unknown) => {
       this.#options.failed(null, thrown);
       return undefined;
@@ -115,7 +115,7 @@ export class LayerWatch {
     }
   }
 
-  async #measure(watched: Watched, room: Room): Promise<void> {
+  async #measure(watched: Watched, room: FreeSpace): Promise<void> {
     const { clock, usage, failed } = this.#options;
     const began = clock.monotonic();
     let rest = 0;
@@ -123,31 +123,31 @@ export class LayerWatch {
       const found = await usage(watched.id, this.#stop.signal);
       watched.growth = billableBytes(found) - (watched.last === null ? 0 : billableBytes(watched.last.usage));
       watched.last = { usage: found, room, at: began };
-      if (billableBytes(found) > watched.limit) this.#tell(watched, found);
+      if (billableBytes(found) > watched.limit) this.#report(watched, found);
     } catch (thrown) {
       rest = RETRY_MS;
       // A layer that was unwatched and removed meanwhile cannot be measured.
       if (this.#watched.get(watched.id) === watched && !this.#stop.signal.aborted) failed(watched.id, thrown);
     }
     const ended = clock.monotonic();
-    watched.notBefore = ended + Math.max(rest, REST * (ended - began));
+    watched.dueFrom = ended + Math.max(rest, REST_FACTOR * (ended - began));
   }
 
   /** Does not wait for the report: the other layers must be watched meanwhile. */
-  #tell(watched: Watched, usage: Usage): void {
-    if (watched.isTold || this.#watched.get(watched.id) !== watched) return;
-    watched.isTold = true;
+  #report(watched: Watched, usage: Usage): void {
+    if (watched.isReported || this.#watched.get(watched.id) !== watched) return;
+    watched.isReported = true;
     this.#options.passed(watched.id, usage).catch((thrown: unknown) => {
-      watched.isTold = false;
-      watched.notBefore = this.#options.clock.monotonic() + RETRY_MS;
+      watched.isReported = false;
+      watched.dueFrom = this.#options.clock.monotonic() + RETRY_MS;
       this.#options.failed(watched.id, thrown);
     });
   }
 }
 
-function isDue({ limit, last, notBefore, isTold }: Watched, room: Room, now: number): boolean {
-  if (isTold || now < notBefore) return false;
-  if (last === null || now - last.at >= BELIEVED_MS) return true;
+function isDue({ limit, last, dueFrom, isReported }: Watched, room: FreeSpace, now: number): boolean {
+  if (isReported || now < dueFrom) return false;
+  if (last === null || now - last.at >= REMEASURE_AFTER_MS) return true;
   const bytes = last.usage.bytes + Math.max(0, last.room.bytes - room.bytes);
   const entries = last.usage.entries + Math.max(0, last.room.entries - room.entries);
   return billableBytes({ bytes, entries }) > limit;

@@ -8,6 +8,7 @@ import { Readable } from 'node:stream';
 import type { Clock } from '@torpor/engine';
 import {
   errnoOf,
+  exists,
   hostMountNamespace,
   KeyedMutex,
   type MountNamespace,
@@ -18,7 +19,6 @@ import {
 } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
-import { exists } from './exists.ts';
 import { readContents } from './layer-contents.ts';
 import { CONTENTS, FILES, filesPath, layerOf, layerPath } from './layer-directory.ts';
 import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';

@@ -9,10 +9,9 @@
  */
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { streamProgram } from '@torpor/host';
+import { exists, streamProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { KEEP_ALL } from './entry-headers.ts';
-import { exists } from './exists.ts';
 import { CONTENTS, FILES, SEAL } from './layer-directory.ts';
 
 /** Access and change times are not part of a layer. */

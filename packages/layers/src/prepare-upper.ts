@@ -1,8 +1,7 @@
 /** Prepares an open layer for its first mount. */
 import { chmod, chown, lstat, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, programOutput } from '@torpor/host';
-import { exists } from './exists.ts';
+import { exists, isMissing, programOutput } from '@torpor/host';
 import { FILES, WORK } from './layer-directory.ts';
 import { conflict, type Place } from './layer-failure.ts';
 

@@ -8,10 +8,9 @@
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
+import { exists, isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
-import { exists } from './exists.ts';
 import { FILES, SEAL } from './layer-directory.ts';
 import { corrupt, mapReadErrors, missing, type Place } from './layer-failure.ts';
 import type { SealRecord } from './layers.ts';

@@ -8,7 +8,7 @@ import { stat, writeFile } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
 import { mountsBelow } from '@torpor/host';
 import type { LayerId, Usage } from '@torpor/layers';
-import { billableBytes, deletedFilesUsage, freeBytes, LayerWatch } from '@torpor/layers';
+import { billableBytes, deletedFilesUsage, freeSpaceOf, LayerWatch } from '@torpor/layers';
 import type { Resources } from '@torpor/protocol';
 import type { InstanceRecord } from '../instance/instance-files.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
@@ -52,7 +52,7 @@ export class LimitWatcher {
     const { clock, directory, report } = ctx;
     this.#disk = new LayerWatch({
       usage: (id, signal) => this.#usage(id, signal),
-      room: () => freeBytes(directory),
+      room: () => freeSpaceOf(directory),
       clock,
       passed: async (id) => {
         const watched = this.#byLayer.get(id);

@@ -1,7 +1,7 @@
 /** Limits a template while it is prepared: programs of its author run in it already. */
 
 import type { LayerId } from '@torpor/layers';
-import { freeBytes, LayerWatch } from '@torpor/layers';
+import { freeSpaceOf, LayerWatch } from '@torpor/layers';
 import type { Resources } from '@torpor/protocol';
 import { TorporError } from '@torpor/protocol';
 import { exceededLimit, REASONS } from '../limits/end-reason.ts';
@@ -33,7 +33,7 @@ export async function withinLimits<T>(
   const { layers, clock, directory, report } = ctx;
   const disk = new LayerWatch({
     usage: (id, own) => layers.usage(id, own),
-    room: () => freeBytes(directory),
+    room: () => freeSpaceOf(directory),
     clock,
     passed: async () => abort(REASONS.disk(limits)),
     failed: (id, error) => report('the files of a template could not be measured', { layer: id, error }),
