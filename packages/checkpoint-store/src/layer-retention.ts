@@ -1,4 +1,4 @@
-/** The layers of a checkpoint store, and the rule by which they are kept: see `LayerStore` of @torpor/layers. */
+/** Decides which layers of a checkpoint store are kept and which are removed: see `LayerStore` of @torpor/layers. */
 import { pathToFileURL } from 'node:url';
 import type { LayerClaim, LayerClaims, LayerId, LayerStore, Layers, LayersInUse } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
@@ -8,8 +8,8 @@ interface LayerRetentionDependencies {
   readonly layers: Layers;
   readonly claims: LayerClaims;
   /**
-   * The layers in the manifests of sealed checkpoints that have no claim, as after a restore by hand. Undefined when one of
-   * these manifests cannot be read.
+   * The layers in the manifests of sealed checkpoints that have no claim, for example after an operator copied checkpoints
+   * back by hand. These layers must be kept. Undefined when one of these manifests cannot be read.
    */
   readonly layersOfCheckpointsWithoutClaim: () => Promise<ReadonlySet<LayerId> | undefined>;
 }
@@ -48,26 +48,27 @@ export class LayerRetention implements LayerStore {
     return (await this.#claims.isComplete()) ? this.#claims.all() : undefined;
   }
 
-  addUsageSource(user: LayersInUse): () => void {
-    this.#usageSources.add(user);
-    return () => this.#usageSources.delete(user);
+  addUsageSource(source: LayersInUse): () => void {
+    this.#usageSources.add(source);
+    return () => this.#usageSources.delete(source);
   }
 
   /**
-   * Removes the claim of a checkpoint, and the layers in it that no other checkpoint claims and no user stands on. While the
-   * other claims or the users are not known, the claim stays. The store then still lists the checkpoint as `removing`, and a
-   * later call finishes the removal. Users are often unknown for a moment, because a sandbox that starts has no record yet.
+   * Removes the claim of a checkpoint, and its layers that no other checkpoint claims and no sandbox has mounted. When another
+   * claim or the set of mounted layers cannot be read, the claim stays: the store still lists the checkpoint as `removing`,
+   * and a later call finishes the removal. The set is often unreadable for a moment: `#inUse` resolves to undefined while any
+   * instance directory has no record, for example during a start.
    */
   async removeClaim(checkpoint: CheckpointId): Promise<void> {
     if (!this.#claims.has(checkpoint)) return;
     if (!(await this.#claims.isComplete(checkpoint))) return;
-    // The layers of a claim that cannot be read are left to the next sweep.
+    // When the claim cannot be read, the next sweep removes its layers.
     const layers = this.#claims.of(checkpoint)?.layers ?? [];
     const released = layers.filter((layer) => !this.#claims.isClaimed(layer, checkpoint));
     const inUse = released.length > 0 ? await this.#inUse() : new Set<LayerId>();
     if (inUse === undefined) return;
     for (const layer of released) if (!inUse.has(layer)) await this.layers.remove(layer);
-    // Last: until then the claim shows what is left to remove.
+    // Last, because a claim without a checkpoint directory marks an unfinished removal.
     await this.#claims.remove(checkpoint);
   }
 
@@ -81,8 +82,8 @@ export class LayerRetention implements LayerStore {
       return (await unclaimed)?.has(id) !== false;
     };
     for await (const { id, state } of this.layers.list()) {
-      const isUnfinished = state === 'removing' || state === 'making';
-      // An open layer that no sandbox stands on is a leftover, also when a checkpoint that was never sealed claims it.
+      const isUnfinished = state === 'removing' || state === 'creating';
+      // An open layer that no sandbox has mounted is a leftover, even if a checkpoint that was never sealed claims it.
       const isUnused = inUse?.has(id) === false && !(state === 'sealed' && (await isNeededByCheckpoint(id)));
       if (isUnfinished || isUnused) await this.layers.remove(id);
     }
@@ -91,8 +92,8 @@ export class LayerRetention implements LayerStore {
   async #inUse(): Promise<ReadonlySet<LayerId> | undefined> {
     if (this.#usageSources.size === 0) return undefined;
     const all = new Set<LayerId>();
-    for (const user of this.#usageSources) {
-      const used = await user();
+    for (const source of this.#usageSources) {
+      const used = await source();
       if (used === undefined) return undefined;
       for (const layer of used) all.add(layer);
     }

@@ -1,6 +1,6 @@
 /**
- * The one format of records that prove themselves: a line of JSON, and a second line with the sha256 of the first. Layers,
- * manifests, parts of checkpoints and digests are all sealed in it, so a record that is torn or edited is never believed.
+ * The checksummed record: a line of JSON, and a second line with the sha256 of the first. Seals of layers, claims, manifests,
+ * part records and digests are written in this format, so that a torn or edited record is noticed.
  */
 import { sha256Of } from '@torpor/host';
 
@@ -14,7 +14,7 @@ export function checksummedJson(json: string): string {
   return `${json}\n${JSON.stringify({ sha256: sha256Of(json) })}\n`;
 }
 
-/** The JSON of the first line when the text is exactly one sealed record; undefined when it is anything else. */
+/** The JSON text of a checksummed record. Undefined when the checksum does not match or the text is anything else. */
 export function unwrapChecksummed(text: string): string | undefined {
   const [first = ''] = text.split('\n', 1);
   return first !== '' && text === checksummedJson(first) ? first : undefined;

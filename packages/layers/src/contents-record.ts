@@ -1,6 +1,7 @@
 /**
- * What a layer held when it was first verified, in `contents.jsonl` beside its files: a first line that names the seal it
- * belongs to, a line for each entry sorted by path, and a line with the sha256 of everything before.
+ * `contents.jsonl`, beside the files of a layer: the entries of the layer at its first verification. The first line names the
+ * seal that the file belongs to, then there is a line for each entry sorted by path, and the last line has the sha256 of all
+ * lines before it.
  *
  * The first verification writes the file, after the commit. Every later verification compares with it.
  */
@@ -21,7 +22,7 @@ export async function recordContents(
   await writeFileDurably(path, `${text}${JSON.stringify({ sha256: sha256Of(text) })}\n`);
 }
 
-/** What an earlier verification recorded; undefined when there was none since the layer was sealed. */
+/** The record of an earlier verification. Undefined when there was none since the layer was sealed. */
 export async function recordedContents(
   path: string,
   seal: SealRecord,
@@ -46,7 +47,7 @@ export async function recordedContents(
   }
 }
 
-/** The first verification has only the number of entries to compare with. */
+/** The seal has only the number of entries, so the first verification compares no more than that. */
 export function compareCount(seal: SealRecord, found: readonly ContentLine[], place: Place): void {
   if (found.length === seal.entries) return;
   throw corrupt(place, `had ${seal.entries} entries when it was sealed and now has ${found.length}`);

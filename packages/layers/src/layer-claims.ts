@@ -1,9 +1,9 @@
 /**
- * Which checkpoint needs which layers, written down before the layers are sealed. The claims are read once, when the store
- * is opened, and kept in memory: one process at a time works on a store.
+ * The claims of checkpoints on layers. The claims are read once, when the store is opened, and kept in memory: one process
+ * at a time works on a store.
  *
  * ```
- * <root>/references/<checkpoint>.json   a sealed record of the claim
+ * <root>/references/<checkpoint>.json   the claim, as a checksummed record
  * ```
  *
  * Claims of version 1 are plain JSON without a checksum, and some are the list of layers alone.
@@ -35,7 +35,7 @@ export class LayerClaims {
     this.#directory = directory;
   }
 
-  /** A directory that is not there has no claims. */
+  /** Without the directory there are no claims. */
   static async open(directory: string): Promise<LayerClaims> {
     const claims = new LayerClaims(directory);
     const names = await readdir(directory).catch((thrown: unknown) => {
@@ -57,7 +57,7 @@ export class LayerClaims {
     return this.#claims.has(id) || this.#unreadable.has(id);
   }
 
-  /** Undefined when there is none, or when it cannot be read. */
+  /** Undefined when the checkpoint has no claim, or when its claim cannot be read. */
   of(id: CheckpointId): LayerClaim | undefined {
     return this.#claims.get(id);
   }
@@ -66,7 +66,7 @@ export class LayerClaims {
     return [...this.#claims.values()];
   }
 
-  /** Whether every claim, except that of `except`, could be read. Tries those again that could not: they may be mended. */
+  /** Whether every claim, except that of `except`, could be read. Reads unreadable claims again: an operator may have repaired them. */
   async isComplete(except?: CheckpointId): Promise<boolean> {
     for (const id of [...this.#unreadable]) await this.#load(id);
     return [...this.#unreadable].every((id) => id === except);
@@ -114,9 +114,9 @@ export class LayerClaims {
   async #read(id: CheckpointId): Promise<LayerClaim | undefined> {
     try {
       const text = await readFile(this.path(id), 'utf8');
-      return claimSchema.parse(JSON.parse(unwrapChecksummed(text) ?? unsealed(text)));
+      return claimSchema.parse(JSON.parse(unwrapChecksummed(text) ?? singleLine(text)));
     } catch (thrown) {
-      // A file that was removed by hand claims nothing.
+      // A claim that was deleted by hand counts as empty.
       return isMissing(thrown) ? { layers: [], runsc: null } : undefined;
     }
   }
@@ -126,8 +126,8 @@ export class LayerClaims {
   }
 }
 
-/** A claim of version 1 has one line. A second line belongs to a seal, which then does not fit. */
-function unsealed(text: string): string {
-  if (text.trimEnd().includes('\n')) throw new Error('The claim does not prove itself.');
+/** A claim of version 1 has one line and no checksum. Two lines mean a checksummed record whose checksum is wrong. */
+function singleLine(text: string): string {
+  if (text.trimEnd().includes('\n')) throw new Error('The checksum of the claim is wrong.');
   return text;
 }

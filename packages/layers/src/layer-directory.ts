@@ -4,7 +4,7 @@
  * ```
  * lay_…/            an open or sealed layer
  *   fs/             its files, as overlayfs wrote them
- *   work/           a directory that overlayfs needs; there from the first mount on
+ *   work/           a directory that overlayfs needs; created before the first mount
  *   seal.json       the seal record; an open layer has none
  *   contents.jsonl  what the first verification found
  * making-lay_…/     a layer that a merge or an unpacking is filling; renamed when it is sealed
@@ -16,7 +16,7 @@ import { TorporError } from '@torpor/protocol';
 import { isLayerId, type LayerId } from './layer-id.ts';
 import type { LayerState } from './layers.ts';
 
-const PREFIXES = { layer: '', making: 'making-', removing: 'removing-' } as const;
+const PREFIXES = { layer: '', creating: 'making-', removing: 'removing-' } as const;
 type Stage = keyof typeof PREFIXES;
 
 export const FILES = 'fs';
@@ -24,7 +24,7 @@ export const WORK = 'work';
 export const SEAL = 'seal.json';
 export const CONTENTS = 'contents.jsonl';
 
-/** Relative to the directory of all layers. Only this function makes a part of a path from an id. */
+/** Relative to the directory of all layers. The only function that turns an id into a path component; it validates the id. */
 export function layerName(id: LayerId, stage: Stage = 'layer'): string {
   if (!isLayerId(id)) throw new TorporError('invalid_request', 'This is not the id of a layer.');
   return PREFIXES[stage] + id;
@@ -42,7 +42,7 @@ export function filesPath(root: string, id: LayerId): string {
 export function layerOf(
   name: string,
 ): { readonly id: LayerId; readonly stage: 'layer' | LayerState } | undefined {
-  for (const stage of ['making', 'removing', 'layer'] as const) {
+  for (const stage of ['creating', 'removing', 'layer'] as const) {
     const id = name.slice(PREFIXES[stage].length);
     if (name.startsWith(PREFIXES[stage]) && isLayerId(id)) return { id, stage };
   }

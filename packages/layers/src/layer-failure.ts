@@ -7,7 +7,7 @@ import { errnoOf, ProgramFailure } from '@torpor/host';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import type { LayerId } from './layer-id.ts';
 
-/** What a call is about, for the details of its error. */
+/** The layer or entry that a call works on, for the details of its error. */
 export interface Place {
   readonly layerId: LayerId;
   readonly path: string;
@@ -28,7 +28,7 @@ const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   EROFS: 'storage_readonly',
 };
 
-/** With less than this free, a program that failed to write is taken to have found no room. */
+/** With less free space than this, a program that failed to write counts as failed for lack of space. */
 const NO_ROOM_BYTES = 1024 * 1024;
 
 export function missing(place: Place, cause?: unknown): TorporError {
@@ -47,7 +47,7 @@ export function conflict(place: Place, how: string, cause?: unknown): TorporErro
   return failure('conflict', `${subject(place)} ${how}.`, place, cause);
 }
 
-/** Runs a call that reads a sealed layer. Only an absent entry and an entry of the wrong type prove damage. */
+/** Maps the errors of a call that reads a sealed layer. Only an absent entry and an entry of the wrong type prove damage. */
 export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -61,7 +61,7 @@ export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Pr
   }
 }
 
-/** Runs work that writes to the disk the layer is on. */
+/** Maps the errors of work that writes to the disk of the layer. */
 export async function mapWriteErrors<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -2,8 +2,8 @@
  * Notices when a layer that is being written passes its limit.
  *
  * Measuring a layer means walking through it. So a layer is measured only when it can have passed its limit: when the whole
- * file system has lost as much room as the layer had left. The file system is asked all the time, because that costs next to
- * nothing. Room that other layers gave back can hide what one layer took, so each layer is also measured now and then.
+ * file system has lost as much space as the layer had left. The free space is read every 100 ms, because that costs next to
+ * nothing. Space that other layers freed can hide the growth of one layer, so each layer is also measured every 30 s.
  *
  * The limit is noticed, not enforced: a sandbox can write more before the next measurement. Project quotas would enforce it.
  * But setting one takes `setquota` or `xfs_quota`, which machines do not have by default, and files cannot be linked between
@@ -14,9 +14,9 @@ import type { Clock } from '@torpor/engine';
 import type { LayerId } from './layer-id.ts';
 import type { Usage } from './layers.ts';
 
-/** An empty file takes room too: each entry counts as at least one block. */
+/** An empty file takes space too: each entry counts as at least one block. */
 const ENTRY_BYTES = 4096;
-/** How often the file system is asked. */
+/** How often the free space is read. */
 const TICK_MS = 100;
 /** A layer is measured again after this time, even when the file system shows no reason for it. */
 const REMEASURE_AFTER_MS = 30_000;
@@ -37,7 +37,7 @@ export interface LayerWatchOptions {
   readonly clock: Clock;
   /** Called once for each layer that passed its limit, and again later when it throws. */
   readonly passed: (id: LayerId, usage: Usage) => Promise<void>;
-  /** Told about a measurement that failed; the watch tries again. */
+  /** Called for a measurement or a report that failed. The watch tries again. */
   readonly failed: (id: LayerId | null, thrown: unknown) => void;
 }
 
@@ -51,7 +51,7 @@ interface Watched {
   isReported: boolean;
 }
 
-/** The free room of the file system that a path is on. */
+/** The free space of the file system that a path is on. */
 export async function freeSpaceOf(path: string): Promise<FreeSpace> {
   const { bfree, bsize, ffree } = await statfs(path);
   return { bytes: bfree * bsize, entries: ffree };

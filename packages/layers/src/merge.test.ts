@@ -94,7 +94,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
     fs.mkdirSync(join(world.root, `making-${half}`, 'fs', 'half'), { recursive: true });
 
     const found = [];
-    for await (const layer of world.layers.list()) if (layer.state === 'making') found.push(layer.id);
+    for await (const layer of world.layers.list()) if (layer.state === 'creating') found.push(layer.id);
     expect(found.sort()).toEqual([half, merged].sort());
     for (const id of [merged, half] as const) {
       expect(await failureOf(world.layers.inspect(id))).toMatchObject({ code: 'checkpoint_missing' });

@@ -306,7 +306,7 @@ describe.skipIf(REFUSAL !== undefined)(
       const expected: ListedLayer[] = [
         { id: open, state: 'open' },
         { id: sealed, state: 'sealed' },
-        { id: NOBODY, state: 'making' },
+        { id: NOBODY, state: 'creating' },
       ];
       expect(await listed()).toEqual(expected.sort((a, b) => (a.id < b.id ? -1 : 1)));
     });

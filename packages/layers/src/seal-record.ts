@@ -1,9 +1,9 @@
 /**
- * The seal of a layer, `seal.json`: one sealed record. A layer is sealed when the file is there. The file is believed only
- * when it proves itself and names this layer.
+ * The seal of a layer, `seal.json`: one checksummed record. A layer is sealed when the file exists. The record is accepted only
+ * if its checksum matches and it names this layer.
  *
- * It also records mode, owner and time of the layer's top directory. So an entry that was added or removed there is noticed
- * with one system call.
+ * The record also has the mode, owner and mtime of the layer's top directory. One system call therefore shows whether an
+ * entry was added or removed there.
  */
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
@@ -26,13 +26,13 @@ interface TopMark {
   readonly mtimeNs: string;
 }
 
-/** The caller has made the files of the layer durable. */
+/** The caller has synced the files of the layer. */
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
   const top = topMark(await lstat(join(directory, FILES), { bigint: true }));
   await writeFileDurably(join(directory, SEAL), checksummedRecord({ version: VERSION, ...record, top }));
 }
 
-/** Durable: the layer counts as never sealed, also after a loss of power. */
+/** Durable: the layer is open again, even after a power loss. */
 export async function removeSeal(directory: string): Promise<void> {
   await rm(join(directory, SEAL), { force: true });
   await syncDirectory(directory);
@@ -43,8 +43,8 @@ export function isSealed(directory: string): Promise<boolean> {
 }
 
 /**
- * Reads the seals of layers, and reads a seal again only when its file has changed. A sandbox that has slept often stands on
- * many layers, and every wake inspects each of them more than once.
+ * Reads the seals of layers, and reads a seal again only when its file has changed. The stack of a
+ * sandbox that was paused often has many layers, and every wake inspects each of them more than once.
  */
 export class SealReader {
   readonly #known = new Map<string, KnownSeal>();
@@ -59,7 +59,7 @@ export class SealReader {
     if (!isSameTop(seal.top, topMark(top))) {
       throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
     }
-    // The text may be newer than the mark. Then the next read finds another mark and reads the file again.
+    // If the file changed between stat and read, the stale stat makes the next call read the file again.
     if (file !== undefined) this.#known.set(directory, { file, seal });
     return recordOf(seal);
   }
@@ -80,7 +80,7 @@ function recordOf({ version: _, top: __, ...record }: Seal): SealRecord {
   return record;
 }
 
-/** Synchronous: the kernel still has these entries in memory from the last look. */
+/** Synchronous: the kernel still has these entries in memory from the previous call. */
 function isAsBefore(directory: string, { file, seal }: KnownSeal): boolean {
   const [top, now] = [FILES, SEAL].map((name) => {
     try {
@@ -107,7 +107,7 @@ async function topOf(directory: string, place: Place) {
   return top;
 }
 
-/** Changes whenever the file is written or replaced; undefined when the file cannot be looked at. */
+/** Changes whenever the file is written or replaced. Undefined when `lstat` fails. */
 async function fileMark(directory: string): Promise<string | undefined> {
   const found = await lstat(join(directory, SEAL), { bigint: true }).catch(() => undefined);
   return found && markOf(found);
@@ -141,7 +141,7 @@ function parse(text: string, place: Place): Seal {
       details: { ...place },
     });
   }
-  // A layer directory that was renamed has a seal that proves itself.
+  // The seal of a layer directory that was renamed still has a valid checksum.
   if (record.layerId !== place.layerId) throw corrupt(place, 'is the seal of another layer');
   return record as Seal;
 }

@@ -8,7 +8,7 @@ import type { Usage } from './layers.ts';
 const BLOCK = 512;
 /** Kind, names, inode, blocks. */
 const FORMAT = '%y %n %i %b\\n';
-/** The exit status of `find` when it could not look at some entries. */
+/** The exit status of `find` when it could not read some entries. */
 const SOME_ENTRIES_UNREADABLE = 1;
 
 /** Measures a directory that may change meanwhile. An entry that appears or disappears may count or not. */
