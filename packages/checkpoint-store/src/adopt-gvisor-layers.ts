@@ -1,13 +1,13 @@
 /**
- * Brings a data directory of version 1 into the present form, at the first start of a server that knows this form.
+ * Migrates a data directory of version 1 when a server of a later version starts on it for the first time.
  *
- * Version 1 kept layers at `<data>/gvisor/layers` and what each checkpoint owns at `<data>/gvisor/owned`. Both are renamed
- * into the checkpoint store. Nothing is copied and nothing deleted, so a crash at any moment loses nothing, and the next
- * start goes on where this one ended. Sandboxes that run meanwhile keep their files: the kernel holds the layers of a mounted
- * overlay by their directories and not by their paths.
+ * In version 1 the gVisor runtime kept layers at `<data>/gvisor/layers` and the claims of checkpoints at
+ * `<data>/gvisor/owned`. Both directories are renamed into the checkpoint store. Nothing is copied or deleted, so a crash
+ * loses nothing and the next start continues the migration. Running sandboxes keep their files: the kernel holds the layers
+ * of a mounted overlay by their directories, not by their paths.
  *
- * A plain file is left at `<data>/gvisor/layers`. A server of an earlier version cannot make its directory there and refuses
- * to start. Without the file it would take every layer for lost.
+ * A plain file stays at `<data>/gvisor/layers`. A server of version 1 cannot create its directory there and refuses to start.
+ * Without the file that server would treat every layer as lost.
  */
 import { lstat, readdir, rename, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -22,7 +22,7 @@ const MOVED = `The layers of this data directory are in checkpoints/layers. Earl
 this file keeps such a server from starting.
 `;
 
-/** Before the store is opened. Does nothing where there is nothing to move. */
+/** Called before the store is opened. Does nothing when the data directory has no layers of version 1. */
 export async function adoptGvisorLayers(dataDir: string): Promise<void> {
   const gvisor = join(dataDir, 'gvisor');
   const store = join(dataDir, 'checkpoints');
@@ -36,14 +36,14 @@ export async function adoptGvisorLayers(dataDir: string): Promise<void> {
   });
 }
 
-/** Whether a server of version 1 was the last to use the directory. */
+/** Whether the data directory still has the layout of version 1. */
 export async function isOfVersion1(dataDir: string): Promise<boolean> {
   const gvisor = join(dataDir, 'gvisor');
   const kinds = [await kindOf(join(gvisor, 'layers')), await kindOf(join(gvisor, 'owned'))];
   return kinds.includes('directory');
 }
 
-/** By one rename. Where the target has something already, by one rename for each name in it. */
+/** Moves a directory by one rename. When the target is not empty, moves each name by one rename. */
 async function move(from: string, to: string): Promise<void> {
   if ((await kindOf(from)) !== 'directory') return;
   try {
@@ -60,7 +60,7 @@ async function move(from: string, to: string): Promise<void> {
 
 async function moveEach(from: string, to: string): Promise<void> {
   for (const name of await readdir(from)) {
-    // A name that is in both places stays where it is: the store has never lost anything by having too much.
+    // A name that exists in both places is not moved, so that nothing is overwritten. The error below reports it.
     if ((await kindOf(join(to, name))) === undefined) await rename(join(from, name), join(to, name));
   }
   await syncDirectory(to);

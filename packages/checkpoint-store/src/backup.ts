@@ -20,13 +20,13 @@ import type { LayerId, Layers } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
 
-/** A file of a backup that proves itself. */
+/** The size and digest of a file in a backup. */
 export interface SavedFile {
   readonly bytes: number;
   readonly sha256: string;
 }
 
-/** A store and the directory that it is in. */
+/** A store and its directory. */
 export interface StoreAt {
   readonly root: string;
   readonly store: LayeredCheckpointStore;
@@ -39,7 +39,7 @@ export async function storeAt(root: string): Promise<StoreAt> {
 /** On Linux a copy shares its blocks with the original where the file system can. */
 const COPY = process.platform === 'linux' ? ['-a', '--reflink=auto'] : ['-pR'];
 
-/** Copies a file or a directory with everything in it: owners, times, sockets and holes too. `to` is not there yet. */
+/** Copies a file or a directory with everything in it: owners, times, sockets and holes too. `to` must not exist. */
 export async function copyTree(from: string, to: string, signal?: AbortSignal): Promise<void> {
   await programOutput('cp', [...COPY, '--', from, to], { signal }).catch((thrown: unknown) => {
     if (!(thrown instanceof ProgramFailure && thrown.stderr.includes('No space left'))) throw thrown;
@@ -63,10 +63,10 @@ export async function copyCheckpoint(
 ): Promise<readonly LayerReference[]> {
   const copy = join(to.root, 'sealed', id);
   await from.store.read(id, signal);
-  // An earlier attempt may have left a part of it.
+  // An earlier attempt may have left an unfinished copy.
   await rm(copy, { recursive: true, force: true });
   await copyTree(join(from.root, 'sealed', id), copy, signal).catch(async (thrown: unknown) => {
-    // Says what is wrong with the checkpoint, when that is why it could not be copied.
+    // When the checkpoint is damaged, `inspect` throws the more precise error.
     if (thrown instanceof ProgramFailure) await from.store.inspect(id, signal);
     throw thrown;
   });
@@ -78,12 +78,12 @@ export async function copyCheckpoint(
 async function copyClaim(id: CheckpointId, from: string, to: string): Promise<void> {
   const claim = join('references', `${id}.json`);
   await copyFile(join(from, claim), join(to, claim)).catch((thrown: unknown) => {
-    // A checkpoint without layers has none.
+    // A checkpoint without layers has no claim.
     if (!isMissing(thrown)) throw thrown;
   });
 }
 
-/** Everything in the content directory, and no layers: those of a backup are packed. */
+/** Verifies the content directory but no layers, because the layers of a backup are packed. */
 async function verifyContent(
   store: CheckpointStore,
   id: CheckpointId,
@@ -94,7 +94,7 @@ async function verifyContent(
   return (await store.verify(id, signal, { how: 'only', names })).manifest;
 }
 
-/** Packs a layer into a backup. Every file of the layer is read first, and compared with its digest if it has one. */
+/** Packs a layer into a backup. Verifies the layer first. */
 export async function packLayer(
   layers: Layers,
   id: LayerId,
@@ -119,7 +119,7 @@ export async function packLayer(
   return { bytes, sha256: hash.digest('hex') };
 }
 
-/** Unpacks a layer of a backup, unless the store has it. A file that is not what was packed is refused. */
+/** Unpacks a layer of a backup, unless the store has the layer. Throws when the packed file has another size or digest. */
 export async function unpackLayer(
   layers: Layers,
   id: LayerId,
@@ -127,12 +127,12 @@ export async function unpackLayer(
   saved: SavedFile,
   signal?: AbortSignal,
 ): Promise<void> {
-  const packed = Readable.from(proven(packedPath(backup, id), saved), { objectMode: false });
+  const packed = Readable.from(checkedContent(packedPath(backup, id), saved), { objectMode: false });
   await layers.unpack(id, packed, signal);
 }
 
-/** What a file holds. It ends in an error when that is not what was saved, so nothing that reads it succeeds. */
-async function* proven(path: string, saved: SavedFile): AsyncGenerator<Buffer> {
+/** The content of a file. Throws at the end when size or digest differ from `saved`, so that the reader fails. */
+async function* checkedContent(path: string, saved: SavedFile): AsyncGenerator<Buffer> {
   const hash = createHash('sha256');
   let bytes = 0;
   for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {

@@ -1,4 +1,4 @@
-/** Compares the content of a checkpoint with what was sealed, by names, types and sizes. */
+/** Compares the content of a checkpoint with its manifest, by names, types and sizes. */
 import type { ManifestEntry } from '@torpor/engine';
 import { corrupt, missing, type Place } from './storage-error.ts';
 

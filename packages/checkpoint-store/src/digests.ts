@@ -2,7 +2,7 @@
  * The digests of a sealed checkpoint's files. They are computed after the commit, and the manifest never changes, so they have
  * a file of their own, `digests.json`.
  *
- * The file is one sealed record: the digests in the order of the manifest's entries (null for an entry that is not a file),
+ * The file is one checksummed record: the digests in the order of the manifest's entries (null for an entry that is not a file),
  * and the sha256 of the manifest that they belong to.
  */
 import { createHash } from 'node:crypto';
@@ -21,7 +21,7 @@ const DIGESTS = 'digests.json';
 /** Hashing runs on the main thread, about a millisecond for each chunk. Other requests are served between two chunks. */
 const CHUNK_BYTES = 1024 * 1024;
 const FILES_AT_ONCE = 4;
-/** More than one digest takes in the file, and more than everything else in it takes. */
+/** Upper bounds for one digest in the file, and for everything else in the file. */
 const LIMIT_PER_ENTRY = 80;
 const LIMIT_BESIDES = 4096;
 
@@ -48,7 +48,7 @@ export async function digestContent(
   return digests;
 }
 
-/** The digests that an earlier run recorded; undefined when there was none. */
+/** The digests that an earlier verification recorded. Undefined when there was none. */
 export async function readDigests(
   fs: StoreFs,
   directory: string,
@@ -69,7 +69,7 @@ export async function readDigests(
   const record = parse(json, at);
   refuseOtherVersions(record, at);
   const digests = record['digests'];
-  // Digests that were copied from another checkpoint prove themselves too.
+  // The checksum of a digests file that was copied from another checkpoint matches too.
   if (record['manifest'] !== manifest.sha256 || !Array.isArray(digests)) throw corrupt(at, 'record');
   if (digests.length !== manifest.entries.length) throw corrupt(at, 'record');
   return digests;

@@ -5,7 +5,7 @@
  * <root>/staging/<id>/content/…     the runtime fills it (Staging.path)
  * <root>/sealed/<id>/content/…      the same directory after the rename that seals
  *                    manifest.json  what is in the checkpoint; never changes
- *                    parts.jsonl    the same, part by part, from which a damaged manifest is built again
+ *                    parts.jsonl    the same as one record for each part; a damaged manifest is rebuilt from it
  *                    digests.json   sha256 of every file, once `verify` has run
  * <root>/removing/<id>/             a checkpoint that is being deleted: moved away in one step, then deleted piece by piece
  * <root>/layers/lay_…/              layers, which checkpoints share
@@ -62,7 +62,7 @@ export interface LayeredCheckpointStore extends CheckpointStore {
   readonly layerStore: LayerStore;
 }
 
-/** Opens the store at `root`. Makes the directories that do not exist. */
+/** Opens the store at `root`. Creates the directories that do not exist. */
 export async function openDirectoryStore(options: {
   readonly root: string;
   readonly fs?: StoreFs;
@@ -88,7 +88,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   readonly #fs: StoreFs;
   readonly #claims: LayerClaims;
   readonly #changes = new KeyedMutex<CheckpointId>();
-  /** Separate from the changes: a removal need not wait until gigabytes are read. */
+  /** Separate from `#changes`, so that a removal does not wait for a verification that reads gigabytes. */
   readonly #verifications = new KeyedMutex<CheckpointId>();
 
   constructor(root: string, fs: StoreFs, claims: LayerClaims, layers: Layers) {
@@ -205,7 +205,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   async *list(): AsyncGenerator<StoredCheckpoint> {
-    // A checkpoint that has a claim now is in one of the directories below until it has been removed.
+    // A claim without a directory is an unfinished removal.
     const claimed = new Set(this.#claims.ids());
     for (const stage of STAGES) {
       const names = await this.#mapStoreErrors(() =>
@@ -252,7 +252,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     return { manifest: written.manifest, bytes: allocatedBytes(nodes) };
   }
 
-  /** The atomic step. When it cannot be made durable it is undone, so that a failed seal seals nothing. */
+  /** The atomic step of a seal. A failed sync undoes the rename, so that a failed seal leaves the checkpoint staged. */
   async #moveIntoPlace(id: CheckpointId): Promise<void> {
     const staged = this.#pathOf('staging', id);
     const sealed = this.#pathOf('sealed', id);
@@ -260,13 +260,13 @@ class DirectoryStore implements LayeredCheckpointStore {
     try {
       await this.#syncParents();
     } catch (error) {
-      // When this fails too, `list` shows a sealed checkpoint that nothing refers to.
+      // When this fails too, `list` shows a sealed checkpoint that no row of the database names.
       await this.#fs.rename(sealed, staged).catch(() => {});
       throw error;
     }
   }
 
-  /** Syncs again, because an earlier process may have crashed between the rename and the sync. */
+  /** Seals a sealed checkpoint again: syncs, because an earlier process may have crashed between the rename and the sync. */
   async #resealExisting(id: CheckpointId, place: Place): Promise<Sealed> {
     await mapWriteErrors(place, this.#pathOf('sealed', id), () => this.#syncParents());
     const { manifest, nodes } = await this.#inspect(id);
@@ -302,7 +302,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     await Promise.all(looks).catch((thrown: unknown) => this.#withCheckpointId(id, thrown));
   }
 
-  /** Other layers are verified with the checkpoints that own them. */
+  /** Verifies the layers that this checkpoint owns. Other layers are verified with the checkpoints that own them. */
   async #verifyLayers(id: CheckpointId, { contents }: Manifest, signal?: AbortSignal): Promise<void> {
     const own = contents.flatMap((part) => part.layers).filter(({ owner }) => owner === id);
     for (const layer of own) {
@@ -316,7 +316,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     throw thrown.with({ checkpointId: id, details: { location: this.location(id) } });
   }
 
-  /** The layers of sealed checkpoints that have no claim; undefined when a manifest cannot be read. */
+  /** The layers of sealed checkpoints that have no claim. Undefined when a manifest cannot be read. */
   async #layersOfCheckpointsWithoutClaim(): Promise<ReadonlySet<LayerId> | undefined> {
     const layers = new Set<LayerId>();
     for await (const { id, state } of this.list()) {
@@ -358,7 +358,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     return readManifest(this.#fs, directory, id, place);
   }
 
-  /** A missing checkpoint proves nothing when the store itself is missing: its disk may not be mounted. */
+  /** Turns `checkpoint_missing` into `checkpoint_unreadable` when the store itself is missing: its disk may not be mounted. */
   async #orStoreMissing<T>(id: CheckpointId, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -370,13 +370,13 @@ class DirectoryStore implements LayeredCheckpointStore {
     }
   }
 
-  /** Runs work that moves or writes a checkpoint, one at a time for each checkpoint. */
+  /** Runs work that moves or writes a checkpoint: one call at a time for each checkpoint. */
   async #exclusively<T>(id: CheckpointId, work: (place: Place) => Promise<T>): Promise<T> {
     const place = this.#place(id);
     return this.#changes.run(id, () => work(place));
   }
 
-  /** Runs a read of the store as a whole. A missing store does not mean that checkpoints are missing. */
+  /** Maps the errors of a read of the whole store. `ENOENT` is unreadable too: without the store no checkpoint is proved missing. */
   async #mapStoreErrors<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -395,14 +395,14 @@ class DirectoryStore implements LayeredCheckpointStore {
     return { checkpointId: id, location: this.location(id) };
   }
 
-  /** Only this function makes a part of a path from an id. */
+  /** The only function that turns an id into a path component; it validates the id. */
   #pathOf(stage: Stage, id: CheckpointId): string {
     if (!isId('ckpt', id)) throw new TorporError('invalid_request', 'This is not the id of a checkpoint.');
     return join(this.#root, stage, id);
   }
 }
 
-/** In a fixed order of keys, so that a manifest that is built again has the same bytes. */
+/** In a fixed order of keys, so that a rebuilt manifest has the same bytes. */
 function manifestOf(
   { checkpointId, sandboxId, parentId, runtime, createdAt, parts, needs }: ManifestDraft,
   contents: Manifest['contents'],
@@ -412,7 +412,7 @@ function manifestOf(
   return { version: 2, ...about, contents, entries };
 }
 
-/** Whether a failure is about the manifest itself, which may be built again. */
+/** Whether a failure proves damage to the manifest itself, which can be rebuilt. */
 function isOfManifest(thrown: unknown): boolean {
   if (!(thrown instanceof TorporError)) return false;
   const isProof = thrown.code === 'checkpoint_missing' || thrown.code === 'checkpoint_corrupt';

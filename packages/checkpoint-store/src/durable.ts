@@ -18,7 +18,7 @@ export async function syncFile(fs: StoreFs, path: string | Buffer): Promise<void
   await withFile(fs, path, READ_PLAIN, (file) => file.sync());
 }
 
-/** Makes a directory and its missing parents. The names of all new directories are durable. */
+/** Creates a directory and its missing parents, and makes their names durable. */
 export async function makeDirectory(fs: StoreFs, path: string): Promise<void> {
   const first = await fs.mkdir(path, { recursive: true, mode: 0o700 });
   if (first === undefined) return;

@@ -107,7 +107,7 @@ describe('removing a checkpoint', () => {
     expect(await listed(store)).toEqual([]);
   });
 
-  it('leaves the layers that a sandbox stands on', async () => {
+  it('keeps the layers that a sandbox has mounted', async () => {
     const id = newCheckpointId();
     const [used, unused] = [await sealedLayer(id), await sealedLayer(id)];
     await sealWith([used, unused], id);
@@ -117,17 +117,17 @@ describe('removing a checkpoint', () => {
   });
 
   it.each([
-    ['nobody says which layers sandboxes stand on', undefined],
-    ['a sandbox cannot say it', async () => undefined],
-  ])('leaves all layers when %s, and finishes when it is known', async (_, user) => {
+    ['no source of mounted layers is registered', undefined],
+    ['a source cannot tell which layers are mounted', async () => undefined],
+  ])('keeps all layers when %s, and finishes when it is known', async (_, source) => {
     const id = newCheckpointId();
     const layer = await sealedLayer(id);
     await sealWith([layer], id);
-    const leave = user === undefined ? () => {} : store.layerStore.addUsageSource(user);
+    const unregister = source === undefined ? () => {} : store.layerStore.addUsageSource(source);
     await store.remove(id);
     expect(await stored()).toEqual([layer.id]);
     expect(await listed(store)).toEqual([{ id, state: 'removing' }]);
-    leave();
+    unregister();
     store.layerStore.addUsageSource(using());
     await store.remove(id);
     expect([await stored(), await listed(store)]).toEqual([[], []]);
@@ -145,7 +145,7 @@ describe('removing a checkpoint', () => {
     store.layerStore.addUsageSource(using());
     await store.remove(id);
     expect(await stored()).toContain(layer.id);
-    // Mended, the claim counts again, and the removal can be finished.
+    // After the repair the claim counts again, and the removal can be finished.
     await files.writeFile(claim, text);
     await store.remove(id);
     expect(await stored()).toHaveLength(1);
@@ -187,7 +187,7 @@ describe('removing a checkpoint', () => {
 });
 
 describe('a sweep', () => {
-  it('removes layers that no checkpoint claims and no sandbox stands on, and nothing else', async () => {
+  it('removes layers that no checkpoint claims and no sandbox has mounted, and nothing else', async () => {
     const { layers } = store.layerStore;
     const id = newCheckpointId();
     const claimed = await sealedLayer(id);
@@ -201,7 +201,7 @@ describe('a sweep', () => {
     expect([left.id, open]).not.toContain(claimed.id);
   });
 
-  it('leaves the layers of a sealed checkpoint whose claim is gone, as after a restore by hand', async () => {
+  it('keeps the layers of a sealed checkpoint without a claim, as after a restore by hand', async () => {
     const id = newCheckpointId();
     const layer = await sealedLayer(id);
     await sealWith([layer], id);
@@ -212,7 +212,7 @@ describe('a sweep', () => {
     await store.inspect(id);
   });
 
-  it('removes an open layer that only a checkpoint claims which was never sealed', async () => {
+  it('removes an open layer that only an unsealed checkpoint claims', async () => {
     const open = await store.layerStore.layers.create();
     await store.layerStore.claim(newCheckpointId(), { layers: [open], runsc: null });
     store.layerStore.addUsageSource(using());
@@ -220,7 +220,7 @@ describe('a sweep', () => {
     expect(await stored()).toEqual([]);
   });
 
-  it('keeps what claims of version 1 name', async () => {
+  it('keeps the layers that claims of version 1 name', async () => {
     const [first, second] = [newCheckpointId(), newCheckpointId()];
     const layers = [await sealedLayer(first, null), await sealedLayer(second, null)];
     const owned = { layers: [layers[0]?.id], runsc: 'digest' };

@@ -2,11 +2,11 @@
  * The manifest of a sealed checkpoint on disk, and the records of its parts.
  *
  * ```
- * manifest.json   one sealed record (see `sealedText` of @torpor/layers): believed only when it proves itself
- * parts.jsonl     one sealed record for each part, with what the manifest says of that part and of the checkpoint
+ * manifest.json   one checksummed record (see `checksummedRecord` of @torpor/layers), accepted only if its checksum matches
+ * parts.jsonl     one checksummed record for each part: the manifest's data about that part and about the checkpoint
  * ```
  *
- * Everything in a manifest is in the records of the parts too, so that a damaged manifest can be built again, byte for byte.
+ * The part records together have everything that the manifest has, so that a damaged manifest can be rebuilt byte for byte.
  * Checkpoints of version 1 have no `parts.jsonl`; the size and sha256 of their manifest are in `seal.json`.
  */
 import { join } from 'node:path';
@@ -25,16 +25,16 @@ const PARTS = 'parts.jsonl';
 const SEAL_OF_VERSION_1 = 'seal.json';
 /** Millions of entries; a larger file would not fit into one string. */
 const MANIFEST_LIMIT = 400 * 1024 * 1024;
-/** Far more than a seal record of version 1 needs; a larger file there is not one. */
+/** A seal record of version 1 is far smaller. A larger file is not a seal record. */
 const SEAL_LIMIT = 4096;
 
 export interface StoredManifest {
   readonly manifest: Manifest;
-  /** Of the manifest's JSON: the digests file refers to it. */
+  /** The sha256 of the manifest's JSON. The digests file refers to it. */
   readonly sha256: string;
 }
 
-/** Writes the records of the parts, and the manifest last. The directory they are in is still to be synced. */
+/** Writes the part records, then the manifest. The caller syncs the directory. */
 export async function writeManifest(
   fs: StoreFs,
   directory: string,
@@ -42,8 +42,8 @@ export async function writeManifest(
   place: Place,
 ): Promise<StoredManifest> {
   const json = JSON.stringify(manifest);
-  // As it will be read: JSON drops and changes some values that a caller may have put into `needs`.
-  const written = readable(json);
+  // The manifest as a later read returns it: JSON drops and changes some values that a caller may have put into `needs`.
+  const written = parseOwn(json);
   await write(fs, directory, PARTS, partRecords(written), place);
   await write(fs, directory, MANIFEST, checksummedJson(json), place);
   return { manifest: written, sha256: sha256Of(json) };
@@ -66,7 +66,7 @@ export async function readManifest(
   return { manifest, sha256: sha256Of(json) };
 }
 
-/** Builds a damaged manifest again and makes it durable. `damage` is thrown when the records of the parts do not suffice. */
+/** Rebuilds a damaged manifest and makes it durable. Throws `damage` when a part record is missing or damaged. */
 export async function rebuildManifest(
   fs: StoreFs,
   directory: string,
@@ -121,7 +121,7 @@ const aboutSchema = z.object({
   needs: z.record(z.string(), z.unknown()),
 });
 
-/** What a part says of itself and of its checkpoint. `contents` lists all parts, so that a missing one is noticed. */
+/** The record of one part. `contents` lists all parts, so that a missing record is noticed. */
 const partRecordSchema = z.object({
   about: aboutSchema,
   contents: z.array(partSchema),
@@ -130,8 +130,8 @@ const partRecordSchema = z.object({
 });
 
 /**
- * Undefined unless the record is a manifest of this checkpoint: a whole directory that was moved to another id has a
- * manifest that proves itself. Entries are not checked one by one, because there may be very many of them.
+ * Undefined unless the record is a manifest of this checkpoint: in a directory that was moved to another id, the checksum of
+ * the manifest still matches. Entries are not checked one by one, because there may be very many of them.
  */
 function manifestOf(record: Record<string, unknown>, id: CheckpointId): Manifest | undefined {
   const about = aboutSchema.safeParse(record);
@@ -142,8 +142,8 @@ function manifestOf(record: Record<string, unknown>, id: CheckpointId): Manifest
   return { ...about.data, contents: contents.data, entries: entries as ManifestEntry[] };
 }
 
-/** Of JSON that this process has just written. */
-function readable(json: string): Manifest {
+/** Parses JSON that this process has just written. */
+function parseOwn(json: string): Manifest {
   return JSON.parse(json) as Manifest;
 }
 
@@ -194,7 +194,7 @@ async function readVersion1(
   const sealAt = { ...place, record: SEAL_OF_VERSION_1 };
   const sealText = await readLimited(fs, join(directory, SEAL_OF_VERSION_1), SEAL_LIMIT, sealAt).catch(
     (thrown: unknown) => {
-      // A checkpoint of version 2 has no such file: it is the manifest that is damaged.
+      // A checkpoint of version 2 has no `seal.json`: its manifest is damaged.
       if (thrown instanceof TorporError && thrown.code === 'checkpoint_missing') throw corrupt(at, 'record');
       throw thrown;
     },
@@ -208,7 +208,7 @@ async function readVersion1(
   return { manifest, sha256: seal.sha256 };
 }
 
-/** Version 1 named the parts nowhere. Its layers are in `needs`, where the gVisor runtime put them. */
+/** Version 1 manifests have no `contents`. The gVisor runtime put its layers into `needs`, and the entry names are its own. */
 function contentsOfVersion1({ needs, entries }: Record<string, unknown>): readonly ContentPart[] {
   const found = z.object({ layers: z.array(layerSchema) }).safeParse(needs);
   const paths = z.array(z.object({ path: z.string() })).safeParse(entries);

@@ -1,5 +1,5 @@
 /**
- * Reads the store's own JSON files. Size, syntax and version are checked before anything in them is believed.
+ * Reads the store's own JSON files. Size, syntax and version are checked before a value of the file is used.
  */
 import { TorporError } from '@torpor/protocol';
 import { corrupt, mapReadErrors, type Place } from './storage-error.ts';

@@ -1,15 +1,15 @@
 /**
  * Turns failed file system calls into typed errors about a checkpoint, by errno code.
  *
- * When reading, an absent entry and an entry of the wrong type are proofs. Every other code, known or not, says nothing about
- * the checkpoint, only that the store could not be read.
+ * For a call that reads, an absent entry and an entry of the wrong type prove damage. Every other code, known or not, proves
+ * nothing about the checkpoint: the store could not be read.
  */
 
 import type { Damage } from '@torpor/engine';
 import { errnoOf } from '@torpor/host';
 import { type CheckpointId, type ErrorCode, TorporError } from '@torpor/protocol';
 
-/** What a call is about, for the details of its error. */
+/** The checkpoint, entry or file that a call works on, for the details of its error. */
 export interface Place {
   /** Absent when a call is about the store as a whole. */
   readonly checkpointId?: CheckpointId;
@@ -35,7 +35,7 @@ const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   EPERM: 'storage_readonly',
 };
 
-/** Runs a call that reads, and turns its error into a typed one. Errors that are typed already pass unchanged. */
+/** Maps the error of a call that reads to a typed error. Typed errors pass unchanged. */
 export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -44,7 +44,7 @@ export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Pr
   }
 }
 
-/** Runs a call that writes to `path`, and turns its error into a typed one. */
+/** Maps the error of a call that writes to `path` to a typed error. */
 export async function mapWriteErrors<T>(place: Place, path: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

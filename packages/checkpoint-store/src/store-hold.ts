@@ -1,7 +1,7 @@
 /**
- * Keeps sealed checkpoints from being removed while a backup copies them. The backup is another process than the server, so
- * the hold is a file in the store: `<root>/holds/<name>`. The holder touches the file all the time, and a hold that was not
- * touched for a minute has ended with its process.
+ * Prevents the removal of sealed checkpoints while a backup copies them. The backup is not the process of the server, so the
+ * hold is a file in the store: `<root>/holds/<name>`. The backup touches the file every 5 s. A hold that was not touched for
+ * a minute has expired: its process is gone.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
@@ -16,7 +16,7 @@ const TOUCH_EVERY_MS = 5_000;
 const VALID_MS = 60_000;
 
 export interface StoreHold {
-  /** Throws when the hold may have lapsed meanwhile, as when this process was stopped for long. */
+  /** Throws when the hold may have expired, for example because this process was stopped for a minute. */
   assertHeld(): void;
   release(): Promise<void>;
 }
@@ -59,7 +59,7 @@ export async function holdStore(root: string): Promise<StoreHold> {
   };
 }
 
-/** The name of a hold that is valid now. */
+/** The name of a hold that has not expired. Deletes expired holds. */
 export async function currentHold(root: string): Promise<string | undefined> {
   for (const name of await holds(root)) {
     const found = await stat(join(root, HOLDS, name)).catch(() => undefined);

@@ -102,7 +102,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await listed(later)).toEqual([{ id, state: 'sealed' }]);
       });
 
-      it('changes nothing the second time, and returns the same (R88)', async () => {
+      it('changes nothing when repeated, and returns the same manifest (R88)', async () => {
         const staging = await store.stage(id);
         await fill(staging);
         const first = await store.seal(staging, manifestFor(id));
@@ -111,7 +111,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect((await store.read(id)).runtime).toBe('process');
       });
 
-      it('returns the manifest as it will be read', async () => {
+      it('returns the same manifest as a later read', async () => {
         const staging = await store.stage(id);
         const needs = { dropped: undefined, date: new Date(0) };
         const { manifest } = await store.seal(staging, { ...manifestFor(id), needs });
@@ -233,7 +233,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
       });
     });
 
-    describe('what is wrong with a checkpoint (R91)', () => {
+    describe('damage to a checkpoint (R91)', () => {
       const expectAll = async (calls: readonly (() => Promise<unknown>)[], body: Record<string, unknown>) => {
         for (const call of calls) {
           const failure = await failureOf(call());
@@ -244,51 +244,51 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
       const looks = [() => store.inspect(id), () => store.verify(id)];
       const reads = [() => store.read(id), ...looks];
 
-      it('is missing when there is none, or it is only staged', async () => {
+      it('read, inspect and verify throw checkpoint_missing when the checkpoint does not exist or is only staged', async () => {
         await expectAll(reads, { code: 'checkpoint_missing' });
         await store.stage(id);
         await expectAll(reads, { code: 'checkpoint_missing' });
       });
 
-      it('is missing when it was deleted without the store', async () => {
+      it('read, inspect and verify throw checkpoint_missing when the directory was deleted by hand', async () => {
         await sealSmall(store, id);
         await subject.damage.deleteCheckpoint(id);
         await expectAll(reads, { code: 'checkpoint_missing' });
       });
 
-      it('is missing an entry that was deleted, found by inspect', async () => {
+      it('inspect throws checkpoint_missing for an entry that was deleted', async () => {
         await sealSmall(store, id);
         await subject.damage.deleteEntry(id, 'dir/b.txt');
         await expectAll(looks, { code: 'checkpoint_missing', details: { entry: 'dir/b.txt' } });
       });
 
-      it('is missing an entry when all content was deleted (R94)', async () => {
+      it('inspect throws checkpoint_missing when all content was deleted (R94)', async () => {
         await sealSmall(store, id);
         for (const entry of ['a.txt', 'dir', 'empty']) await subject.damage.deleteEntry(id, entry);
         await expectAll(looks, { code: 'checkpoint_missing', details: { entry: 'a.txt' } });
       });
 
-      it('is missing its manifest', async () => {
+      it('read throws checkpoint_missing when the manifest was deleted', async () => {
         await sealSmall(store, id);
         await subject.damage.deleteManifest(id);
         await expectAll(reads, { code: 'checkpoint_missing', details: { record: 'manifest.json' } });
       });
 
-      it('is corrupt when an entry was truncated, found by inspect', async () => {
+      it('inspect throws checkpoint_corrupt when an entry was truncated', async () => {
         await sealSmall(store, id);
         await subject.damage.replaceEntry(id, 'a.txt', 'hell');
         const details = { entry: 'a.txt', damage: 'size' };
         await expectAll(looks, { code: 'checkpoint_corrupt', details });
       });
 
-      it('is corrupt when an entry was added, found by inspect', async () => {
+      it('inspect throws checkpoint_corrupt when an entry was added', async () => {
         await sealSmall(store, id);
         await subject.damage.addEntry(id, 'dir/added');
         const details = { entry: 'dir/added', damage: 'unexpected' };
         await expectAll(looks, { code: 'checkpoint_corrupt', details });
       });
 
-      it('is corrupt when a byte was flipped, found by verify against its digests', async () => {
+      it('verify throws checkpoint_corrupt when a byte was flipped after the digests were recorded', async () => {
         await sealSmall(store, id);
         await store.verify(id);
         await subject.damage.replaceEntry(id, 'a.txt', 'hellO');
@@ -297,7 +297,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         await expectAll([() => store.verify(id)], { code: 'checkpoint_corrupt', details });
       });
 
-      it('is corrupt when its manifest was edited, torn or emptied, found by read', async () => {
+      it('read throws checkpoint_corrupt when the manifest was edited, torn or emptied', async () => {
         await sealSmall(store, id);
         const details = { record: 'manifest.json', damage: 'record' };
         const edits = [
@@ -312,7 +312,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         }
       });
 
-      it('is corrupt when its digests were edited or torn, and they are not recorded anew', async () => {
+      it('verify throws checkpoint_corrupt when the digests were edited or torn, and does not record new ones', async () => {
         await sealSmall(store, id);
         await store.verify(id);
         const details = { record: 'digests.json', damage: 'record' };
@@ -330,7 +330,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         emptied: () => '',
       };
 
-      it.each(Object.entries(edits))('writes a manifest again that was %s, as it was', async (_, edit) => {
+      it.each(Object.entries(edits))('restores the bytes of a manifest that was %s', async (_, edit) => {
         const { manifest } = await sealSmall(store, id);
         const verified = await store.verify(id);
         await subject.damage.editManifest(id, edit);
@@ -341,20 +341,20 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         expect(await (await subject.open()).verify(id)).toEqual(verified);
       });
 
-      it('writes a manifest again that was deleted', async () => {
+      it('restores a manifest that was deleted', async () => {
         const { manifest } = await sealSmall(store, id);
         await subject.damage.deleteManifest(id);
         expect(await store.rebuild(id)).toEqual(manifest);
         expect(await store.inspect(id)).toEqual(manifest);
       });
 
-      it('leaves a manifest alone that can be believed', async () => {
+      it('does not change an undamaged manifest', async () => {
         const { manifest } = await sealSmall(store, id);
         await subject.damage.editParts(id, () => '');
         expect(await store.rebuild(id)).toEqual(manifest);
       });
 
-      it('believes no part that does not prove itself', async () => {
+      it('rejects a part record with a wrong checksum', async () => {
         for (const edit of Object.values(edits)) {
           await sealSmall(store, id);
           await subject.damage.editParts(id, edit);
@@ -365,12 +365,12 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         }
       });
 
-      it('says that a checkpoint is missing when there is none', async () => {
+      it('throws checkpoint_missing when the checkpoint does not exist', async () => {
         expect(await failureOf(store.rebuild(id))).toMatchObject({ code: 'checkpoint_missing' });
       });
     });
 
-    describe('a look at some of the entries (R91)', () => {
+    describe('inspect and verify with a selection (R91)', () => {
       const dir: ContentSelection = { how: 'only', names: ['dir'] };
       const rest: ContentSelection = { how: 'except', names: ['dir'] };
 
@@ -468,7 +468,7 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
     });
 
     describe('usage', () => {
-      it('reports free and total room', async () => {
+      it('reports free and total space', async () => {
         const { freeBytes, totalBytes } = await store.usage();
         expect(freeBytes).toBeGreaterThan(0);
         expect(totalBytes).toBeGreaterThanOrEqual(freeBytes);

@@ -9,7 +9,7 @@ export function checksummedRecord(record: unknown): string {
   return checksummedJson(JSON.stringify(record));
 }
 
-/** As `sealedText`, of JSON that is written already. */
+/** Like `checksummedRecord`, for a value that is JSON text already. */
 export function checksummedJson(json: string): string {
   return `${json}\n${JSON.stringify({ sha256: sha256Of(json) })}\n`;
 }

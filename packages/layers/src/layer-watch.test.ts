@@ -67,7 +67,7 @@ describe('the watch over layers', () => {
     expect(passed).toEqual([]);
   });
 
-  it('measures again when the disk has lost as much room as the layer had left, and tells once', async () => {
+  it('measures again when the disk has lost as much space as the layer had left, and reports once', async () => {
     watch.watch(A, 100_000);
     await ticks();
     write(A, 90_000);
@@ -88,7 +88,7 @@ describe('the watch over layers', () => {
     expect(passed).toEqual([]);
   });
 
-  it('measures now and then, because room that others gave back can hide growth', async () => {
+  it('measures every layer regularly, because space that others freed can hide growth', async () => {
     watch.watch(A, 100_000);
     await ticks();
     usages.set(A, { bytes: 150_000, entries: 1 });

@@ -93,7 +93,7 @@ describe.skipIf(REFUSAL !== undefined)(
         await world.layers.unmount(at);
       });
 
-      it('refuses to stand on a layer that is missing, open or damaged', async () => {
+      it('refuses a lower layer that is missing, open or damaged', async () => {
         const [open, damaged, upper] = [
           await world.layers.create(),
           await written('x'),
@@ -177,7 +177,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(await world.layers.inspect(id, record.nonce)).toEqual(record);
       });
 
-      it('can be removed until the layer lies under a mount, and the next seal differs', async () => {
+      it('reopen removes the seal unless the layer is a lower layer of a mount; the next seal has a new nonce', async () => {
         const id = await written('x');
         const before = await world.layers.inspect(id);
         await world.layers.reopen(id);
@@ -192,7 +192,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(await world.layers.inspect(id)).toEqual(after);
       });
 
-      it('does not count when a crash left only half of its record', async () => {
+      it('a half-written seal record after a crash leaves the layer open', async () => {
         const id = await world.layers.create();
         fs.writeFileSync(join(world.root, id, 'seal.json.tmp'), '{"version":1');
         expect(await listed()).toEqual([{ id, state: 'open' }]);
@@ -200,7 +200,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect(await listed()).toEqual([{ id, state: 'sealed' }]);
       });
 
-      it('of a layer that is not there is a conflict', async () => {
+      it('throws conflict for a layer that does not exist', async () => {
         expect(await failureOf(world.layers.seal(NOBODY))).toMatchObject({ code: 'conflict' });
       });
     });
@@ -231,7 +231,7 @@ describe.skipIf(REFUSAL !== undefined)(
 
       it.for(damage)('proves that %s: %s', async ([, code, hurt]) => {
         const id = await written('x');
-        // What it knows of it from before is of no use then.
+        // The cached seal must not hide the damage.
         await world.layers.inspect(id);
         hurt(join(world.root, id));
         const failure = await failureOf(world.layers.inspect(id));
@@ -248,7 +248,7 @@ describe.skipIf(REFUSAL !== undefined)(
         expect((await failureOf(world.layers.inspect(one))).code).toBe('checkpoint_corrupt');
       });
 
-      it('concludes nothing from a disk that does not answer', async () => {
+      it('throws checkpoint_unreadable when the disk does not answer', async () => {
         const id = await written('x');
         const seal = join(world.root, id, 'seal.json');
         // Reading the start of a process's memory is an input/output error.
@@ -261,7 +261,7 @@ describe.skipIf(REFUSAL !== undefined)(
         await world.layers.inspect(id);
       });
 
-      it('concludes nothing when the directory of all layers is not there', async () => {
+      it('throws checkpoint_unreadable when the directory of all layers is missing', async () => {
         const id = await written('x');
         fs.renameSync(world.root, `${world.root}-away`);
         expect((await failureOf(world.layers.inspect(id))).code).toBe('checkpoint_unreadable');

@@ -38,7 +38,7 @@ export interface OverlayLayersOptions {
   readonly root: string;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
-  /** The mount namespace in which stacks are mounted; that of this process unless said. `mountIn` changes it. */
+  /** The mount namespace in which stacks are mounted; by default that of this process. `setMountNamespace` changes it. */
   readonly mounts?: MountNamespace;
 }
 

@@ -128,7 +128,7 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
     expect(await failureOf(world.layers.verify(id))).toMatchObject({ code: 'checkpoint_corrupt' });
   });
 
-  it('does not believe a record that was changed', async () => {
+  it('rejects a contents record with a wrong checksum', async () => {
     await world.layers.verify(id);
     const record = join(world.root, id, 'contents.jsonl');
     fs.writeFileSync(record, fs.readFileSync(record, 'utf8').replace('in/fifo', 'in/fofi'));

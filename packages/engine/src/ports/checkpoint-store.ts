@@ -2,14 +2,17 @@
  * The port to the checkpoint store, the one place where checkpoints are kept: staged, sealed once, never changed after that.
  *
  * A checkpoint has parts: a memory image, secrets, a workspace, layers. All parts but the layers lie in the content
- * directory of the checkpoint. A layer may be part of many checkpoints; the store keeps it for as long as one of them has it.
+ * directory of the checkpoint. A layer may be part of many checkpoints; the store keeps it while a checkpoint claims it or a sandbox has it mounted.
  *
- * `seal` is the promise behind the state `paused`: when it resolves, the checkpoint survives a loss of power. Every question
- * about a sealed checkpoint ends in its manifest or in one of three errors, which have different consequences:
- * `checkpoint_missing` and `checkpoint_corrupt` are proofs, `checkpoint_unreadable` says only that the store could not be
- * asked. Each error carries the checkpoint's id and `details`: `location`, and where a single thing is at fault `entry` (of
- * the content), `layerId` or `record` (of the store's own files). A corrupt checkpoint also has `damage` there. A checkpoint
- * that a newer version of Torpor sealed gives `version_unsupported` instead.
+ * The state `paused` relies on `seal`: when its promise resolves, the checkpoint survives a power loss.
+ *
+ * `read`, `inspect` and `verify` return the manifest or throw one of these errors:
+ * - `checkpoint_missing` and `checkpoint_corrupt` prove that the checkpoint is damaged;
+ * - `checkpoint_unreadable` proves nothing: the store could not be read this time;
+ * - `version_unsupported`: a newer version of Torpor sealed the checkpoint.
+ *
+ * Each error has the checkpoint's id and `details`: `location`, and if a single thing is at fault `entry` (of the content),
+ * `layerId` or `record` (one of the store's own files). `checkpoint_corrupt` also has `damage`.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 
@@ -31,13 +34,13 @@ export interface ManifestEntry {
 /** A sealed layer in the stack of a checkpoint. */
 export interface LayerReference {
   readonly id: `lay_${string}`;
-  /** Of the layer's seal: a layer that was reopened and sealed again has another one. */
+  /** The nonce of the layer's seal. A layer that was reopened and sealed again has another nonce. */
   readonly nonce: string;
-  /** The checkpoint that brought the layer, and that verifies it. */
+  /** The checkpoint that added the layer. Verifying this checkpoint verifies the layer. */
   readonly owner: CheckpointId;
 }
 
-/** `packed` parts have to be unpacked before they can be used; `whole` parts are used as they lie there. */
+/** `packed` parts have to be unpacked before they can be used; `whole` parts are used in place. */
 export type PartEncoding = 'whole' | 'packed';
 
 /** One part of a checkpoint's content. */
@@ -67,7 +70,7 @@ export interface Manifest {
   readonly entries: readonly ManifestEntry[];
 }
 
-/** What the engine knows of a checkpoint when it seals it. */
+/** The fields of a manifest that the engine passes to `seal`. The store adds the rest. */
 export type ManifestDraft = Omit<Manifest, 'entries' | 'version' | 'contents'> & {
   /** The parts that the runtime names. All other content is the part `workspace`. */
   readonly contents?: readonly ContentPart[];
@@ -116,7 +119,7 @@ export function isSelected(path: string, selection: ContentSelection | undefined
   return selection.names.includes(first) === (selection.how === 'only');
 }
 
-/** Layers count as files: a look at the memory alone leaves them out. */
+/** Whether the selection includes the layers. A selection of the memory alone does not. */
 export function selectsLayers(selection: ContentSelection | undefined): boolean {
   return selection?.how !== 'only';
 }
@@ -137,46 +140,45 @@ export function partsOfContent(
 
 export interface CheckpointStore {
   /**
-   * Makes an empty private directory for the runtime to fill. The directory of an id that is staged already is emptied. An
-   * id that is sealed is refused (`conflict`).
+   * Creates an empty private directory for the runtime to fill. Empties the directory of an id that is staged already. Throws
+   * `conflict` for an id that is sealed.
    */
   stage(id: CheckpointId, signal?: AbortSignal): Promise<Staging>;
   /**
    * Makes the staged content durable and seals it in one atomic step. The caller makes sure that nothing writes into it
    * while this runs, and that the layers are sealed. After a failure nothing is sealed, and the same staging may be sealed
-   * again. Sealing a sealed checkpoint changes nothing and returns the manifest that is there.
+   * again. Sealing a sealed checkpoint changes nothing and returns its manifest.
    */
   seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<Sealed>;
-  /** The manifest, believed only when it is the one that was sealed. The content is not looked at. */
+  /** Returns the manifest after checking its checksum and id. Does not read the content. */
   read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /**
-   * Quick: checks the manifest, that the selected content has its entries in type and size and no others, and the seals of
-   * its layers. Damage to anything that is not selected is not seen.
+   * Quick: checks the manifest, the names, types and sizes of the selected entries, and the seals of the selected layers. An
+   * additional entry is damage too. Does not notice damage to anything that is not selected.
    */
   inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest>;
   /**
    * Slow: `inspect`, then reads the selected content and the layers that this checkpoint owns. The first run that reads an
-   * entry records its digest; each later run compares with it. So a change of content before the first run is not seen.
+   * entry records its digest; each later run compares with it. A change of content before the first run is not noticed.
    */
   verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified>;
   /**
-   * Writes the manifest of a sealed checkpoint again when it is damaged or gone, from the records of the parts. Each of
-   * them must prove itself, and they must be all there; otherwise this throws what `read` throws. A manifest that can be
-   * believed is left as it is.
+   * Rebuilds the manifest of a sealed checkpoint from the part records when the manifest is damaged or missing. All part
+   * records must be present with valid checksums; otherwise throws the error of `read`. An undamaged manifest does not change.
    */
   rebuild(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
-  /** For people, in errors and events. */
+  /** Where the checkpoint is, for people: shown in errors and events. */
   location(id: CheckpointId): string;
   /** The content directory of a sealed checkpoint, for the runtime to read from. */
   path(id: CheckpointId): string;
   /**
-   * Removes a checkpoint that is staged, sealed or absent, with the layers that nothing else needs. After a crash in the
-   * middle `list` still shows the checkpoint, and no part of it passes for sealed. While a backup holds the store a sealed
-   * checkpoint is not removed (`transitioning`).
+   * Removes a checkpoint that is staged or sealed, and its layers that no other checkpoint claims and no sandbox has mounted.
+   * Does nothing when the checkpoint does not exist. After a crash during the removal, `list` shows the checkpoint as
+   * `removing`. Throws `transitioning` for a sealed checkpoint while a backup holds the store.
    */
   remove(id: CheckpointId): Promise<void>;
   /**
-   * Lists each checkpoint at least once. A checkpoint that changes its state meanwhile may be shown twice, the newer state
+   * Lists each checkpoint at least once. A checkpoint that changes its state meanwhile may be listed twice, the newer state
    * last.
    */
   list(): AsyncIterable<StoredCheckpoint>;
