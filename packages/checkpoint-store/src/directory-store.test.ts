@@ -146,7 +146,7 @@ describe('directory store', () => {
     '{"version":1}',
     '{"version":1,"manifest":{"bytes":"1"}}',
     'x'.repeat(5000),
-  ])('does not believe the seal record %j of version 1', async (text) => {
+  ])('rejects the seal record %j of version 1', async (text) => {
     const store = await openDirectoryStore({ root });
     await sealSmall(store, id);
     await makeVersion1(root, id);

@@ -12,7 +12,7 @@ import { type LayeredCheckpointStore, openDirectoryStore } from './directory-sto
 let root: string;
 let store: LayeredCheckpointStore;
 beforeEach(async () => {
-  root = await files.mkdtemp(join(tmpdir(), 'stored-layers-'));
+  root = await files.mkdtemp(join(tmpdir(), 'layer-retention-'));
   store = await openDirectoryStore({ root });
 });
 afterEach(() => files.rm(root, { recursive: true, force: true }));
