@@ -36,12 +36,12 @@ async function expectAdopted(): Promise<void> {
 }
 
 describe('a data directory of version 1', () => {
-  it('has its layers and claims in the checkpoint store afterwards', async () => {
+  it('is migrated: its layers and claims are in the checkpoint store', async () => {
     await adoptGvisorLayers(data);
     await expectAdopted();
   });
 
-  it('is adopted once', async () => {
+  it('is migrated once', async () => {
     await adoptGvisorLayers(data);
     await adoptGvisorLayers(data);
     await expectAdopted();
@@ -82,7 +82,7 @@ describe('a data directory of version 1', () => {
     expect(await readdir(at('checkpoints', 'layers'))).toEqual([LAYER]);
   });
 
-  it('is refused by a server of an earlier version from then on', async () => {
+  it('makes a server of an earlier version refuse to start after the migration', async () => {
     await adoptGvisorLayers(data);
     expect((await lstat(at('gvisor', 'layers'))).isFile()).toBe(true);
     await expect(mkdir(at('gvisor', 'layers'), { recursive: true })).rejects.toMatchObject({
@@ -92,7 +92,7 @@ describe('a data directory of version 1', () => {
 });
 
 describe('a data directory without gVisor', () => {
-  it('is left alone', async () => {
+  it('does not change', async () => {
     await rm(at('gvisor'), { recursive: true });
     await adoptGvisorLayers(data);
     expect(await readdir(data)).toEqual(['checkpoints']);

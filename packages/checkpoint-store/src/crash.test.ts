@@ -21,8 +21,8 @@ beforeEach(async () => {
 afterEach(() => files.rm(root, { recursive: true, force: true }));
 
 /**
- * Runs `work` with a crash at its first file system call, then at its second, and so on until it is
- * through; after each, `check` looks at what a new process would find.
+ * Runs `work` with a crash at its first file system call, then at its second, and so on until `work` completes. After each
+ * run, `check` opens the store as a new process would.
  */
 async function crashAtEveryCall(options: {
   prepare(store: CheckpointStore): Promise<void>;

@@ -14,7 +14,7 @@
  * ```
  *
  * Content has a directory of its own, so that no name in it can collide with a name of the store. All directories must be on
- * one file system: a checkpoint goes from one to the next by rename, and is always in exactly one of them. One process at a
+ * one file system: a rename moves a checkpoint from one directory to the next, so it is always in exactly one. One process at a
  * time may work on a root.
  */
 import { randomBytes } from 'node:crypto';
@@ -376,7 +376,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     return this.#changes.run(id, () => work(place));
   }
 
-  /** Maps the errors of a read of the whole store. `ENOENT` is unreadable too: without the store no checkpoint is proved missing. */
+  /** Maps the errors of a read of the whole store. A missing store proves nothing about its checkpoints. */
   async #mapStoreErrors<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();

@@ -27,7 +27,7 @@ describe('a store on a small disk of its own', () => {
     await files.rm(disk, { recursive: true, force: true });
   });
 
-  it('says storage_full when there is no room for the manifest, seals nothing, and seals when there is room', async ({
+  it('throws storage_full when there is no space for the manifest, and seals when there is space', async ({
     skip,
   }) => {
     skip(refusal !== undefined, refusal);

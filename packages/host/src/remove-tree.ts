@@ -37,7 +37,7 @@ export async function removeTree(path: string, fs: RemoveTreeFs = nodeFs): Promi
 
 /**
  * Makes every directory writable and moves directories that are too deep to the top, where their paths are short.
- * A directory that cannot be changed is skipped: the removal after this one reports what is wrong with it.
+ * A directory that cannot be changed is skipped: the second `rm` reports its error.
  */
 async function makeRemovable(top: string, fs: RemoveTreeFs): Promise<void> {
   const directories = [Buffer.from(top)];

@@ -66,7 +66,7 @@ export class LayerClaims {
     return [...this.#claims.values()];
   }
 
-  /** Whether every claim, except that of `except`, could be read. Reads unreadable claims again: an operator may have repaired them. */
+  /** Whether every claim, except that of `except`, could be read. Reads unreadable claims again: they may be repaired. */
   async isComplete(except?: CheckpointId): Promise<boolean> {
     for (const id of [...this.#unreadable]) await this.#load(id);
     return [...this.#unreadable].every((id) => id === except);

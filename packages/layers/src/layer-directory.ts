@@ -6,7 +6,7 @@
  *   fs/             its files, as overlayfs wrote them
  *   work/           a directory that overlayfs needs; created before the first mount
  *   seal.json       the seal record; an open layer has none
- *   contents.jsonl  what the first verification found
+ *   contents.jsonl  the entries at the first verification
  * making-lay_…/     a layer that a merge or an unpacking is filling; renamed when it is sealed
  * removing-lay_…/   a layer that is being deleted
  * ```

@@ -1,6 +1,6 @@
 /**
  * Turns failures into typed errors about a layer. A failed call of this process is judged by its errno. A failed program is
- * judged by the state of the disk afterwards, because its messages are for people.
+ * judged by the free space of the disk afterwards, because its messages are not a stable format.
  */
 import { statfs } from 'node:fs/promises';
 import { errnoOf, ProgramFailure } from '@torpor/host';

@@ -7,7 +7,7 @@ interface Marks {
 }
 type Node = MergeNode<string>;
 
-/** A layer's directory; what it holds is given by name. */
+/** A directory of a layer, with its entries by name. */
 function directory(from: string, children: Record<string, Node> = {}, marks: Marks = {}): Node {
   const { opaque = false, redirect = null } = marks;
   return { from, kind: 'directory', opaque, redirect, children: new Map(Object.entries(children)) };
@@ -16,7 +16,7 @@ function leaf(from: string, kind: 'whiteout' | 'other' = 'other'): Node {
   return { from, kind, opaque: false, redirect: null, children: new Map() };
 }
 
-/** `path < where it comes from`, and what overlayfs is told. */
+/** `path < origin`, and the marks for overlayfs. */
 function planned(...tops: Node[]): string[] {
   return [...planMerge(tops)]
     .slice(1)

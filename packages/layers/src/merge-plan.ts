@@ -2,9 +2,9 @@
  * Plans the one layer that replaces several: a pure function of their trees.
  *
  * The plan looks names up as overlayfs does. A directory is made of pieces, one from each layer that has it. The newest piece
- * gives the attributes. Each piece says how the lookup goes on in the layers below: not at all (opaque), under another name
- * (a redirect without `/`), or at another path from the top (a redirect with `/`). What the lowest piece says is copied to the
- * new layer, because other layers may lie below it.
+ * gives the attributes. Each piece determines how the lookup continues in the layers below: not at all (opaque), under
+ * another name (a redirect without `/`), or at another path from the top (a redirect with `/`). The marks of the lowest piece
+ * are copied to the new layer, because other layers may lie below it.
  */
 import type { TreePath } from './tree-listing.ts';
 
@@ -34,11 +34,11 @@ interface Piece<T> {
 interface Directory<T> {
   readonly path: TreePath;
   readonly pieces: readonly Piece<T>[];
-  /** The path at which the lookup goes on below all these layers; null when it ends within them. */
+  /** The path at which the lookup continues below all these layers. Null when the lookup ends within them. */
   readonly below: string | null;
 }
 
-/** The tops of the layers, newest first. Directories come before what is in them. */
+/** The tops of the layers, newest first. A directory comes before its entries. */
 export function* planMerge<T>(tops: readonly MergeNode<T>[]): Generator<PlannedEntry<T>> {
   const roots = tops.map((node, layer) => ({ layer, node }));
   const [newest] = tops;
@@ -53,9 +53,9 @@ export function* planMerge<T>(tops: readonly MergeNode<T>[]): Generator<PlannedE
       if (found.is === 'directory') {
         const { pieces, below } = found;
         const node = (pieces[0] as Piece<T>).node;
-        yield { path, node, ...wordsFor(parent, name, below) };
+        yield { path, node, ...marksFor(parent, name, below) };
         directories.push({ path, pieces, below });
-        // Nothing lies below, so a whiteout would hide nothing.
+        // A whiteout is left out when nothing lies below: it would hide nothing.
       } else if (found.is === 'other' || parent.below !== null) {
         yield { path, node: found.node, opaque: false, redirect: null };
       }
@@ -70,7 +70,7 @@ function namesIn<T>({ pieces }: Directory<T>): Set<string> {
 }
 
 /** The marks by which a directory of the new layer sends overlayfs to `below`. */
-function wordsFor<T>(
+function marksFor<T>(
   parent: Directory<T>,
   name: string,
   below: string | null,
@@ -144,7 +144,7 @@ function walk<T>(top: MergeNode<T>, path: string): Step<T> {
     const after = slash < 0 ? '' : rest.slice(slash);
     const before = sought.slice(0, sought.length - rest.length);
     const step = single(base, name, before, after);
-    // A redirect from the top goes on even below an opaque directory.
+    // A redirect from the top continues even below an opaque directory.
     stop = step.stop || (stop && step.node?.redirect?.startsWith('/') !== true);
     sought = step.sought;
     if (step.node === null) return { node: null, stop, sought };

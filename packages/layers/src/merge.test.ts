@@ -38,7 +38,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
     expect(names()).toEqual([merged, empty].sort());
   });
 
-  it('takes no room for files, however large they are', async () => {
+  it('takes no space for files, however large they are', async () => {
     stack = await world.grown(stack, (at) => fs.writeFileSync(join(at, 'big'), Buffer.alloc(1 << 24, 1)));
     const room = () => {
       execFileSync('sync', ['-f', world.root]);
@@ -50,7 +50,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
   });
 
   it('copies files that cannot be linked, and keeps the links among the copies', async () => {
-    // Names of one file across two file systems are what a full table of links looks like to a merge.
+    // Two file systems simulate a file with too many links: `link` fails in both cases.
     const elsewhere = join(world.top, 'elsewhere');
     fs.mkdirSync(elsewhere);
     execFileSync('mount', ['-t', 'tmpfs', 'none', elsewhere]);
@@ -88,7 +88,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
 
   it('leaves after a crash a directory that is listed as unfinished, is not a layer and can be removed', async () => {
     const merged = await world.layers.merge(stack);
-    // What the disk holds before the last step of a merge, and in the middle of one.
+    // The directories that a merge leaves when it crashes before its last step, and in the middle.
     fs.renameSync(join(world.root, merged), join(world.root, `making-${merged}`));
     const half = 'lay_bbbbbbbbbbbbbbbbbbbb';
     fs.mkdirSync(join(world.root, `making-${half}`, 'fs', 'half'), { recursive: true });
@@ -116,7 +116,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
     expect((await failureOf(world.layers.merge([top]))).code).toBe('invalid_request');
   });
 
-  it('is storage_full when there is no room, and leaves nothing behind', async () => {
+  it('throws storage_full when there is no space, and leaves nothing behind', async () => {
     const small = await makeLayerWorld({ disk: 'size=1m,nr_inodes=200' });
     try {
       const fill = (files: string, start: string) => {

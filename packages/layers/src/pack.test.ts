@@ -60,20 +60,20 @@ describe.skipIf(REFUSAL !== undefined)(
       for (const id of stack) {
         const record = await other.layers.unpack(id, world.layers.pack(id));
         expect(record).toEqual(await world.layers.inspect(id));
-        // Compared with what was recorded where it came from.
+        // Compares with the record that the original layer had.
         expect(await other.layers.verify(id)).toMatchObject({ isFirst: false });
       }
       const before = await world.shown(stack, (at) => viewOf(at));
       expect(await other.shown(stack, (at) => viewOf(at))).toEqual(before);
       expect((await other.layers.usage(top())).bytes).toBeLessThan(1_000_000);
-      // What overlayfs wrote works there as well.
+      // The marks of overlayfs work in the other place too.
       const grown = await other.grown(stack, (at) => fs.renameSync(join(at, 'new'), join(at, 'newer')));
       expect(await other.shown(grown, (at) => fs.readFileSync(join(at, 'newer/file'), 'utf8'))).toBe(
         'template',
       );
     });
 
-    it('leaves a layer alone that is there already', async () => {
+    it('does not change a layer that exists already', async () => {
       await other.layers.unpack(top(), world.layers.pack(top()));
       const unread = Readable.from([Buffer.from('nonsense')]);
       expect(await other.layers.unpack(top(), unread)).toEqual(await world.layers.inspect(top()));
@@ -109,7 +109,7 @@ describe.skipIf(REFUSAL !== undefined)(
       expect(fs.readdirSync(other.root)).toEqual([]);
     });
 
-    it('is storage_full where there is no room', async () => {
+    it('throws storage_full when there is no space', async () => {
       const big = await world.bottom((files) =>
         fs.writeFileSync(join(files, 'big'), Buffer.alloc(1 << 23, 1)),
       );

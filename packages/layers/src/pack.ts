@@ -26,7 +26,7 @@ export async function* packDirectory(directory: string, signal?: AbortSignal): A
   });
 }
 
-/** Unpacks into a directory that does not exist yet. The caller checks the seal to know whether the layer is complete. */
+/** Unpacks into a directory that does not exist yet. The caller checks the seal, which is missing in an incomplete layer. */
 export async function unpackDirectory(
   directory: string,
   packed: AsyncIterable<Buffer>,
@@ -37,7 +37,10 @@ export async function unpackDirectory(
   for await (const _ of streamProgram('tar', args, { signal, input: packed })) {
     // tar prints nothing here.
   }
-  const strangers = (await readdir(directory)).filter((name) => ![FILES, CONTENTS, SEAL].includes(name));
-  if (strangers.length === 0) return;
-  throw new TorporError('invalid_request', `This is no packed layer: it holds ${strangers.join(', ')}.`);
+  const unexpected = (await readdir(directory)).filter((name) => ![FILES, CONTENTS, SEAL].includes(name));
+  if (unexpected.length === 0) return;
+  throw new TorporError(
+    'invalid_request',
+    `This is not a packed layer: it contains ${unexpected.join(', ')}.`,
+  );
 }

@@ -1,6 +1,6 @@
 /**
- * The seal of a layer, `seal.json`: one checksummed record. A layer is sealed when the file exists. The record is accepted only
- * if its checksum matches and it names this layer.
+ * The seal of a layer, `seal.json`: one checksummed record. A layer is sealed when the file exists. The record is accepted
+ * only if its checksum matches and it names this layer.
  *
  * The record also has the mode, owner and mtime of the layer's top directory. One system call therefore shows whether an
  * entry was added or removed there.

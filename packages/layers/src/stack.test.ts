@@ -6,7 +6,7 @@ import { type LayerWorld, makeLayerWorld, REFUSAL } from '../testing/layer-world
 import { viewOf } from '../testing/tree-view.ts';
 import type { LayerId } from './layer-id.ts';
 
-/** What sandboxes do, over many pauses; each time the stack as it is and the stack merged. */
+/** Changes that sandboxes make over many pauses. Each test checks the stack itself and the merged stack. */
 describe.skipIf(REFUSAL !== undefined)(
   `a stack of layers${REFUSAL === undefined ? '' : ` (${REFUSAL})`}`,
   () => {
@@ -28,7 +28,7 @@ describe.skipIf(REFUSAL !== undefined)(
     const grow = async (work: (mount: string) => unknown) => {
       stack = await world.grown(stack, work);
     };
-    /** All but the template, as one layer, which must show the same. */
+    /** Merges all layers but the template into one, which must show the same files. */
     const merge = async () => {
       const before = await world.shown(stack, (at) => viewOf(at));
       stack = [await world.layers.merge(stack.slice(0, -1)), ...stack.slice(-1)];

@@ -1,4 +1,4 @@
-/** Unmounts a directory, and waits a little for processes that are about to release it. */
+/** Unmounts a directory. Waits up to two seconds for processes that are about to release the mount. */
 import type { Clock } from '@torpor/engine';
 import type { MountNamespace } from '@torpor/host';
 import { ProgramFailure, parseMounts, programOutput } from '@torpor/host';
@@ -6,9 +6,9 @@ import { TorporError } from '@torpor/protocol';
 import type { Unmounted } from './layers.ts';
 import { placeOf, topmostAt } from './overlay-mount.ts';
 
-/** A sandbox that was just killed holds its root for a moment longer. */
-const PATIENCE_MS = 2000;
-const PAUSE_MS = 50;
+/** A sandbox that was just killed holds its root a moment longer. */
+const BUSY_WAIT_MS = 2000;
+const RETRY_EVERY_MS = 50;
 
 /** Removes all mounts at this directory. */
 export async function unmountAt(
@@ -21,13 +21,13 @@ export async function unmountAt(
   const began = clock.monotonic();
   let result: Unmounted = 'absent';
   for (let mount = await find(); mount !== undefined; mount = await find()) {
-    const isLastResort = whenBusy === 'detach' && clock.monotonic() - began >= PATIENCE_MS;
+    const isLastResort = whenBusy === 'detach' && clock.monotonic() - began >= BUSY_WAIT_MS;
     const refusal = await umount(mount.at, isLastResort ? ['-l'] : [], place);
     if (refusal === undefined) {
       if (isLastResort) result = 'detached';
       else if (result === 'absent') result = 'unmounted';
-    } else if (clock.monotonic() - began < PATIENCE_MS) {
-      await clock.sleep(PAUSE_MS);
+    } else if (clock.monotonic() - began < BUSY_WAIT_MS) {
+      await clock.sleep(RETRY_EVERY_MS);
     } else if (isLastResort || whenBusy === 'refuse') {
       throw new TorporError('conflict', `The mount at ${at} is busy.`, { details: { at }, cause: refusal });
     }
@@ -35,7 +35,7 @@ export async function unmountAt(
   return result;
 }
 
-/** The failure of `umount`. The caller looks at the mount table again, because a mount that has just gone fails the same. */
+/** Resolves to the failure of `umount`. The caller reads the mount table again: `umount` also fails for a mount that is gone. */
 async function umount(
   at: string,
   options: readonly string[],

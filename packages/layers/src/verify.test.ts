@@ -10,7 +10,7 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
   let world: LayerWorld;
   let id: LayerId;
 
-  /** A layer with something of every kind, below its top, where `inspect` does not look. */
+  /** A layer with entries of every type below its top directory, where `inspect` does not notice changes. */
   beforeEach(async () => {
     world = await makeLayerWorld();
     const below = await world.bottom((files) => {
@@ -36,7 +36,7 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
   afterEach(() => world.dispose());
 
   const inLayer = (name: string) => join(world.layers.path(id), 'in', name);
-  /** Keeps the time of a file, so that only its content tells. */
+  /** Keeps the mtime of a file, so that only its content differs. */
   const quietly = (name: string, change: (path: string) => void) => {
     const reference = join(world.top, `time-of-${name}`);
     fs.writeFileSync(reference, '');
@@ -45,14 +45,14 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
     execFileSync('touch', ['-h', '-r', reference, inLayer(name)]);
   };
 
-  it('records what it finds and finds the same again', async () => {
+  it('records the contents, and the next run agrees with the record', async () => {
     const first = await world.layers.verify(id);
     const again = await world.layers.verify(id);
     expect(first).toMatchObject({ isFirst: true, entries: 11 });
     expect(again).toEqual({ ...first, isFirst: false });
   });
 
-  it('reads no more of a file with holes than there is in it', async () => {
+  it('reads only the allocated blocks of a file with holes', async () => {
     const claims = await world.bottom((files) => {
       fs.writeFileSync(join(files, 'huge'), 'a little');
       fs.truncateSync(join(files, 'huge'), 8 * 2 ** 40);

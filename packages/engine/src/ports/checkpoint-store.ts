@@ -2,7 +2,8 @@
  * The port to the checkpoint store, the one place where checkpoints are kept: staged, sealed once, never changed after that.
  *
  * A checkpoint has parts: a memory image, secrets, a workspace, layers. All parts but the layers lie in the content
- * directory of the checkpoint. A layer may be part of many checkpoints; the store keeps it while a checkpoint claims it or a sandbox has it mounted.
+ * directory of the checkpoint. A layer may be part of many checkpoints. The store keeps it while a checkpoint claims it or a
+ * sandbox has it mounted.
  *
  * The state `paused` relies on `seal`: when its promise resolves, the checkpoint survives a power loss.
  *
@@ -76,7 +77,7 @@ export type ManifestDraft = Omit<Manifest, 'entries' | 'version' | 'contents'> &
   readonly contents?: readonly ContentPart[];
 };
 
-/** How the content differs from what was sealed; `details.damage` of `checkpoint_corrupt`. */
+/** How the content differs from the sealed content: `details.damage` of `checkpoint_corrupt`. */
 export type Damage = 'record' | 'type' | 'size' | 'target' | 'unexpected' | 'digest';
 
 export interface Staging {
