@@ -24,7 +24,7 @@ export async function captureInstance(
 ): Promise<Captured> {
   if (mode === 'files') {
     const layers = await sealFiles(ctx, instance, record, staging, signal);
-    return captured(ctx, record, layers, staging.checkpointId, false);
+    return describeCapture(ctx, record, layers, staging.checkpointId, false);
   }
   const image = await writeMemory(ctx, record, staging, signal);
   const tasks = [
@@ -34,10 +34,10 @@ export async function captureInstance(
   // Neither task outlives the failure of the other.
   await Promise.allSettled(tasks);
   const [, layers] = await Promise.all(tasks).catch(async (thrown: unknown) => {
-    await ctx.images.forget(staging.checkpointId);
+    await ctx.images.evict(staging.checkpointId);
     throw thrown;
   });
-  return captured(ctx, record, layers, staging.checkpointId, true);
+  return describeCapture(ctx, record, layers, staging.checkpointId, true);
 }
 
 /** How often connections that are still open are reset again, and how long a reset may take to arrive. */
@@ -60,7 +60,7 @@ export async function writeMemory(
   signal: AbortSignal,
 ): Promise<WrittenImage> {
   const { images, runsc, cgroups } = ctx;
-  await disconnect(ctx, container.id, signal);
+  await resetConnections(ctx, container.id, signal);
   await writeSecrets(path, { credential });
   await cgroups?.limit(container.id, {});
   const bytes = await runsc.memoryBytes(container.id);
@@ -77,7 +77,7 @@ export function packMemory(
   return images.pack(image, join(path, MEMORY), signal);
 }
 
-async function disconnect(
+async function resetConnections(
   { network, clock }: RuntimeContext,
   name: string,
   signal: AbortSignal,
@@ -125,20 +125,20 @@ async function sealFiles(
 }
 
 /** Captures the upper layer of an instance whose container is dead, without memory. */
-export async function salvageInstance(
+export async function captureDeadInstance(
   ctx: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  await ctx.runsc.end(record.container, signal);
+  await ctx.runsc.killProcesses(record.container, signal);
   await ctx.layers.unmount(record.rootfs);
   const layers = await sealFiles(ctx, instance, record, staging, signal);
-  return captured(ctx, record, layers, staging.checkpointId, false);
+  return describeCapture(ctx, record, layers, staging.checkpointId, false);
 }
 
-export function captured(
+export function describeCapture(
   { processor }: RuntimeContext,
   { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
   layers: readonly LayerReference[],

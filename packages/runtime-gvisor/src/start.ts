@@ -153,7 +153,7 @@ function plannedRecord(
 ): InstanceRecord {
   const { bundle, logs, rootfs } = ctx.files.paths(instance);
   const runsc = containerProgram(source.binary);
-  const own = { id: instanceName(ctx.tag, instance), bundle, logs, netns: null, runsc };
+  const own = { id: instanceName(ctx.serverTag, instance), bundle, logs, netns: null, runsc };
   return {
     version: 1,
     container: hostResources?.container ?? own,
@@ -180,8 +180,8 @@ async function tearDownUnrecorded(
   { container, rootfs, upper }: InstanceRecord,
 ): Promise<void> {
   const { id: name, bundle } = container;
-  const unhurried = new AbortController().signal;
-  await tearDownContainer(ctx, { name, bundle, rootfs, directory: dirname(bundle) }, unhurried);
+  const neverAborted = new AbortController().signal;
+  await tearDownContainer(ctx, { name, bundle, rootfs, directory: dirname(bundle) }, neverAborted);
   await ctx.layers.remove(upper);
 }
 
@@ -197,29 +197,29 @@ async function restore(
 ): Promise<void> {
   const packed = join(from.path ?? '', MEMORY);
   const restoreWith = (target: Pick<PreparedRestore, 'restore'>) =>
-    images.use(from.id, packed, (image) => target.restore(image, signal));
+    images.withImage(from.id, packed, (image) => target.restore(image, signal));
   const newRestore = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
     await restoreWith(preparedRestore ?? newRestore);
   } catch (thrown) {
     signal.throwIfAborted();
-    if (!isRefusal(thrown)) throw thrown;
+    if (!isRunscFailure(thrown)) throw thrown;
     report('runsc refused a memory image; the restore is tried again', {
       checkpointId: from.id,
       error: thrown,
     });
-    await runsc.end(container, signal);
-    await runsc.forget(container.id);
+    await runsc.killProcesses(container, signal);
+    await runsc.deleteState(container.id);
     // The unpacked copy may be damaged: unpack the image again.
-    await images.forget(from.id);
+    await images.evict(from.id);
     await restoreWith(newRestore).catch((again: unknown) => {
       signal.throwIfAborted();
-      throw isRefusal(again) ? incompatible(from, again) : again;
+      throw isRunscFailure(again) ? incompatible(from, again) : again;
     });
   }
 }
 
-function isRefusal(thrown: unknown): thrown is TorporError {
+function isRunscFailure(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && thrown.code === 'internal';
 }
 

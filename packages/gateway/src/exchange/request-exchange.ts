@@ -54,7 +54,7 @@ const MAX_BUFFERED_BYTES = 16 * 1024;
 const LINGER_MS = 2_000;
 
 export class RequestExchange implements Exchange, ActiveExchange, ExchangeListener {
-  readonly heldBytes: number;
+  readonly queuedBytes: number;
   readonly countsAsUse: boolean;
   readonly #parts: RequestExchangeParts;
   readonly #body: BodyKind;
@@ -73,14 +73,14 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     this.#parts = parts;
     this.countsAsUse = parts.countsAsUse;
     this.#body = bodyKindOf(parts.request);
-    this.heldBytes = heldBytesOf(parts.request, this.#body);
+    this.queuedBytes = heldBytesOf(parts.request, this.#body);
     parts.response.on('close', this.#onClientClosed);
   }
 
   /** Enters the gate. The exchange may be over when this returns. */
   start(): void {
     const { gate, port, held } = this.#parts;
-    gate.enter(port, this);
+    gate.submit(port, this);
     if (this.#mode === 'queued') held(this);
   }
 
@@ -89,10 +89,10 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     if (this.#mode !== 'queued') return false;
     const { gate, port } = this.#parts;
     this.#setMode('left_queue');
-    return gate.leave(port, this);
+    return gate.withdraw(port, this);
   }
 
-  begin(connection: Connection): void {
+  dispatch(connection: Connection): void {
     const { gate, facts, clock, withAgentToken } = this.#parts;
     this.#connection = connection;
     this.#movedAt = clock.monotonic();
@@ -116,7 +116,7 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
   /** A plain request has no way to ask its app for an early end. */
   askToEnd(): void {}
 
-  cut(): void {
+  abort(): void {
     if (this.#mode === 'queued' || this.#mode === 'over') return;
     this.#connection?.reset();
     if (this.#mode === 'lingering') this.#finish();
@@ -240,7 +240,7 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     this.#repeats++;
     this.#connection = undefined;
     this.#setMode('requeued');
-    gate.reenter(port, this);
+    gate.resubmit(port, this);
     gate.exchangeEnded(this);
     if (this.#isQueued()) held(this);
   }

@@ -79,7 +79,7 @@ export class WebSocketTunnel implements ActiveExchange {
     if (this.#toClient.isBetweenFrames) this.#sendCloseFrames();
   }
 
-  cut(): void {
+  abort(): void {
     this.askToEnd();
     // A close frame cannot be inserted in the middle of another frame.
     if (this.#mode === 'ending') this.#parts.client.destroy();

@@ -135,9 +135,9 @@ describe('a WebSocket', () => {
     app.on('connection', () => connections++);
     const client = connect();
     client.on('error', () => {});
-    while (world.gateway.held === 0) await new Promise(setImmediate);
+    while (world.gateway.queuedRequests === 0) await new Promise(setImmediate);
     client.terminate();
-    while (world.gateway.held > 0) await new Promise(setImmediate);
+    while (world.gateway.queuedRequests > 0) await new Promise(setImmediate);
     waking.resolve();
     const other = connect();
     await once(other, 'open');

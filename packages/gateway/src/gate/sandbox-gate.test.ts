@@ -17,7 +17,7 @@ afterEach(() => world[Symbol.asyncDispose]());
 const get = (asked: Parameters<typeof ask>[2] = {}) => ask(world.port, host, asked);
 const forever = new AbortController().signal;
 const untilHeld = async (count: number) => {
-  while (world.gateway.held !== count) await new Promise(setImmediate);
+  while (world.gateway.queuedRequests !== count) await new Promise(setImmediate);
 };
 
 describe('a pause', () => {

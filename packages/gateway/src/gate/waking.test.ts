@@ -32,7 +32,7 @@ async function begin(
 }
 
 const untilHeld = async (count: number) => {
-  while (world.gateway.held !== count) await new Promise(setImmediate);
+  while (world.gateway.queuedRequests !== count) await new Promise(setImmediate);
 };
 
 describe('waking', () => {
@@ -50,7 +50,7 @@ describe('waking', () => {
     );
     expect(sandbox.wakes).toHaveLength(1);
     expect(requests).toBe(200);
-    expect(world.gateway.held).toBe(0);
+    expect(world.gateway.queuedRequests).toBe(0);
   });
 
   it('dispatches held requests in order of arrival', async () => {
@@ -354,7 +354,7 @@ describe('held requests are bounded', () => {
     expect(answer.status).toBe(503);
     expect(answer.headers['retry-after']).toBe('2');
     expect(answer.json()).toMatchObject({ error: { code: 'unreachable', details: { dispatched: false } } });
-    expect(world.gateway.held).toBe(0);
+    expect(world.gateway.queuedRequests).toBe(0);
     waking.resolve();
   });
 

@@ -21,8 +21,8 @@ export interface RunscBinary {
   readonly digest: string;
   /** As the program prints it, such as `release-20260701.0`. */
   readonly version: string;
-  /** The day in the version; null when there is none. */
-  readonly day: number | null;
+  /** The release date in the version, as YYYYMMDD; null when there is none. */
+  readonly releaseDate: number | null;
   readonly program: string;
 }
 
@@ -62,7 +62,7 @@ export class RunscBinaries {
   whyUnusable(digest: string): string | undefined {
     const binary = this.#kept.get(digest);
     if (binary === undefined) return 'the runsc that wrote it is no longer kept';
-    if ((binary.day ?? 0) >= this.#oldestDay) return undefined;
+    if ((binary.releaseDate ?? 0) >= this.#oldestDay) return undefined;
     return `the runsc that wrote it (${binary.version}) is older than this server allows`;
   }
 
@@ -108,7 +108,7 @@ export class RunscBinaries {
   }
 
   #add(digest: string, version: string): RunscBinary {
-    const binary = { digest, version, day: dayOf(version), program: join(this.#root, digest, 'runsc') };
+    const binary = { digest, version, releaseDate: dayOf(version), program: join(this.#root, digest, 'runsc') };
     this.#kept.set(digest, binary);
     return binary;
   }

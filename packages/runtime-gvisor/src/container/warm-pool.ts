@@ -11,7 +11,7 @@ import type { RuntimeContext } from '../runtime-context.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
-  newPreparedPlace,
+  newUnassignedPlace,
   setUpContainer,
   tearDownContainer,
 } from './container-setup.ts';
@@ -78,7 +78,7 @@ export class WarmPool {
   }
 
   /** Creates up to `count` containers for a checkpoint that is likely to be started. Returns at once. */
-  prepare(checkpoint: ExpectedCheckpoint, count = 1): void {
+  warmUp(checkpoint: ExpectedCheckpoint, count = 1): void {
     const { id, parts } = checkpoint;
     if (!parts.memory || this.#closing.signal.aborted || this.#creating.has(id)) return;
     const ready = this.#ready.filter((container) => container.checkpoint === id).length;
@@ -86,7 +86,7 @@ export class WarmPool {
     const creating = this.#createOne(checkpoint).then(
       () => {
         this.#creating.delete(id);
-        if (ready + 1 < count) this.prepare(checkpoint, count);
+        if (ready + 1 < count) this.warmUp(checkpoint, count);
       },
       (error: unknown) => {
         // No retry: the cause would most likely fail it again at once.
@@ -131,7 +131,7 @@ export class WarmPool {
 
   async #create(checkpoint: ExpectedCheckpoint, signal: AbortSignal): Promise<PreCreatedContainer> {
     const { layers, runsc, clock } = this.#ctx;
-    const { name, directory } = newPreparedPlace(this.#ctx);
+    const { name, directory } = newUnassignedPlace(this.#ctx);
     const source = await containerSourceFor(this.#ctx, needsOf(checkpoint), 'memory');
     const upper = await layers.create();
     const paths = pathsIn(directory);
@@ -169,8 +169,8 @@ export class WarmPool {
     upper: ContainerSetup['upper'],
   ): Promise<void> {
     const { bundle, rootfs } = pathsIn(directory);
-    const unhurried = new AbortController().signal;
-    await tearDownContainer(this.#ctx, { name, directory, bundle, rootfs }, unhurried);
+    const neverAborted = new AbortController().signal;
+    await tearDownContainer(this.#ctx, { name, directory, bundle, rootfs }, neverAborted);
     await this.#ctx.layers.remove(upper);
   }
 }

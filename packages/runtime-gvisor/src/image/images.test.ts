@@ -41,7 +41,7 @@ const fillingUp = (written: Promise<void>) =>
     throw new TorporError('storage_full', 'There is no space left.', { cause });
   });
 const read = (n: number) =>
-  images.use(idOf(n), packedOf(n), (image) => readFile(join(image, 'pages.img'), 'utf8'));
+  images.withImage(idOf(n), packedOf(n), (image) => readFile(join(image, 'pages.img'), 'utf8'));
 
 describe('memory images', () => {
   it('are cached after they were written', async () => {
@@ -94,7 +94,7 @@ describe('memory images', () => {
     await images.open();
     await write(1);
     expect(await onDisk()).toEqual([]);
-    await images.use(idOf(1), packedOf(1), async (image) => {
+    await images.withImage(idOf(1), packedOf(1), async (image) => {
       expect(image.startsWith(join(place, 'disk'))).toBe(true);
       expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
     });
@@ -115,11 +115,11 @@ describe('memory images', () => {
           fillingUp(writeFile(join(image, 'pages.img'), pages)),
         );
         await images.pack(written, packedOf(1), signal);
-        const found = await images.use(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
+        const found = await images.withImage(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
         expect(found.equals(pages)).toBe(true);
         expect([await readdir(join(full, 'at-hand')), await onDisk()]).toEqual([[], []]);
         await rm(join(full, 'at-hand'), { recursive: true });
-        expect(await images.use(idOf(1), packedOf(1), async () => 'used')).toBe('used');
+        expect(await images.withImage(idOf(1), packedOf(1), async () => 'used')).toBe('used');
       } finally {
         await run('umount', [full]);
       }
@@ -130,7 +130,7 @@ describe('memory images', () => {
     for (const n of [1, 2, 3, 4, 5]) await write(n);
     let most = 0;
     const looks = [1, 2, 3, 4, 5].map((n) =>
-      images.use(idOf(n), packedOf(n), async () => {
+      images.withImage(idOf(n), packedOf(n), async () => {
         most = Math.max(most, (await atHand()).length);
       }),
     );
@@ -141,10 +141,10 @@ describe('memory images', () => {
 
   it('are unpacked once for several starts at the same time', async () => {
     await write(1);
-    await images.forget(idOf(1));
+    await images.evict(idOf(1));
     const seen = new Set<string>();
     const looks = Array.from({ length: 5 }, () =>
-      images.use(idOf(1), packedOf(1), async (image) => void seen.add(image)),
+      images.withImage(idOf(1), packedOf(1), async (image) => void seen.add(image)),
     );
     await Promise.all(looks);
     expect(seen.size).toBe(1);
@@ -152,8 +152,8 @@ describe('memory images', () => {
 
   it('stay until their last user has ended', async () => {
     await write(1);
-    await images.use(idOf(1), packedOf(1), async (image) => {
-      await images.forget(idOf(1));
+    await images.withImage(idOf(1), packedOf(1), async (image) => {
+      await images.evict(idOf(1));
       await write(2);
       await write(3);
       await write(4);

@@ -24,7 +24,7 @@ interface PackedFile {
   readonly pieces: readonly number[];
 }
 
-interface Pieces {
+interface PackIndex {
   readonly version: 1;
   readonly pieceBytes: number;
   readonly files: readonly PackedFile[];
@@ -44,7 +44,7 @@ const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
 const inflate = promisify(zstdDecompress);
 /** On real memory images this level compresses hardly less than higher levels, in less time. */
-const HOW = {
+const COMPRESSION = {
   params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
   // One call for each piece: with the default size a piece would move between the threads a hundred times.
   chunkSize: LARGEST_PIECE,
@@ -58,7 +58,7 @@ export async function packImage(raw: string, packed: string, signal: AbortSignal
       const pieces = await packFile(join(raw, name), join(packed, `${name}.zst`), signal);
       files.push({ name, bytes: (await stat(join(raw, name))).size, pieces });
     }
-    const record: Pieces = { version: 1, pieceBytes: PIECE_BYTES, files };
+    const record: PackIndex = { version: 1, pieceBytes: PIECE_BYTES, files };
     await writeFile(join(packed, RECORD), JSON.stringify(record), { mode: 0o600 });
   });
 }
@@ -66,13 +66,13 @@ export async function packImage(raw: string, packed: string, signal: AbortSignal
 /** The size of the unpacked image. */
 export async function packedBytes(packed: string, id: CheckpointId): Promise<number> {
   const text = await mapCheckpointReadErrors(id, packed, () => readFile(join(packed, RECORD), 'utf8'));
-  return readPieces(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
+  return readIndex(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 /** Unpacks into an empty directory. A piece that differs from what was packed proves that the checkpoint is corrupt. */
 export async function unpackImage(packed: string, raw: string, id: CheckpointId): Promise<void> {
   await mapCheckpointReadErrors(id, packed, async () => {
-    const { pieceBytes, files } = readPieces(await readFile(join(packed, RECORD), 'utf8'), id);
+    const { pieceBytes, files } = readIndex(await readFile(join(packed, RECORD), 'utf8'), id);
     for (const file of files) {
       const from = join(packed, `${file.name}.zst`);
       await unpackFile(from, join(raw, file.name), file, pieceBytes, id);
@@ -90,7 +90,7 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
         for (let at = 0; at < size; at += PIECE_BYTES) {
           signal.throwIfAborted();
           const before = pending.at(-1);
-          const piece = buffers.use(async (buffer) => {
+          const piece = buffers.withBuffer(async (buffer) => {
             const bytes = Math.min(PIECE_BYTES, size - at);
             const parts = await deflate(await readPiece(source, at, buffer.subarray(0, bytes)));
             // Pieces are written in order. The piece before got its buffer first, so it does not wait for this piece.
@@ -116,7 +116,7 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
 
 /** The parts share one buffer. Node's own call would copy them into another one, and leave the first to the garbage collector. */
 function deflate(piece: Buffer): Promise<Buffer[]> {
-  return createZstdCompress(HOW).end(piece).toArray();
+  return createZstdCompress(COMPRESSION).end(piece).toArray();
 }
 
 async function unpackFile(
@@ -137,7 +137,7 @@ async function unpackFile(
       await forEachBounded(places, AT_ONCE, async (place) => {
         if (place.length > LARGEST_PIECE) throw corrupt(id, from);
         const expected = Math.min(pieceBytes, bytes - place.to);
-        await buffers.use(async (buffer) => {
+        await buffers.withBuffer(async (buffer) => {
           const piece = await readPiece(source, place.from, buffer.subarray(0, place.length));
           // Longer than a whole piece, because Node makes another buffer as soon as one is full.
           const how = { maxOutputLength: pieceBytes, chunkSize: LARGEST_PIECE };
@@ -172,10 +172,10 @@ async function writePiece(target: FileHandle, piece: Buffer, at: number): Promis
   }
 }
 
-function readPieces(text: string, id: CheckpointId): Pieces {
-  let pieces: Pieces;
+function readIndex(text: string, id: CheckpointId): PackIndex {
+  let pieces: PackIndex;
   try {
-    pieces = JSON.parse(text) as Pieces;
+    pieces = JSON.parse(text) as PackIndex;
   } catch (cause) {
     throw corrupt(id, RECORD, cause);
   }

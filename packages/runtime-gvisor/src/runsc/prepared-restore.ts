@@ -59,7 +59,7 @@ export class PreparedRestores {
     const log = join(logs, LOG_FILES.runsc);
     const before = await logSize(log);
     const held = ['sh', '-c', HOLD_LOCK, 'sh', lockFile, ...command] as const;
-    const [program, ...args] = (isNew ? container.entering?.(held) : undefined) ?? held;
+    const [program, ...args] = (isNew ? container.wrapInCgroup?.(held) : undefined) ?? held;
     const running = this.#cli.networkLauncher(container).start({
       program,
       args,

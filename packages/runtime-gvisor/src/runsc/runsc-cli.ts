@@ -13,7 +13,7 @@ import {
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
 import { withHiddenNetSysctls } from './hidden-net-sysctls.ts';
 import type { Container, NamedContainer } from './runsc-container.ts';
-import type { Verb } from './runsc-failure.ts';
+import type { RunscCommand } from './runsc-failure.ts';
 
 export interface RunscOptions {
   readonly program: string;
@@ -47,7 +47,7 @@ export const LOG_FILES = {
 } as const;
 
 /** Writing the image of a large sandbox takes seconds on a slow disk; a sentry that hangs never answers. */
-const TIMEOUT_SETTING: Readonly<Record<Verb, keyof RuntimeSettings>> = {
+const TIMEOUT_SETTING: Readonly<Record<RunscCommand, keyof RuntimeSettings>> = {
   create: 'runscCreateMs',
   start: 'runscStartMs',
   run: 'runscRunMs',
@@ -80,7 +80,7 @@ export class RunscCli {
     this.#hiddenSysctlsLauncher.close();
   }
 
-  timeoutOf(verb: Verb): number {
+  timeoutOf(verb: RunscCommand): number {
     return this.#options.timeoutMs ?? this.#settings[TIMEOUT_SETTING[verb]];
   }
 
@@ -130,7 +130,7 @@ export class RunscCli {
   }
 
   run(
-    verb: Verb,
+    verb: RunscCommand,
     [program, ...args]: CommandLine,
     signal: AbortSignal,
     options: Pick<ProgramOptions, 'outputFile' | 'launcher'> = {},

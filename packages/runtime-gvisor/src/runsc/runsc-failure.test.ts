@@ -21,7 +21,7 @@ describe('a failure of runsc', () => {
     ['mkdir image: read-only file system', 'storage_readonly'],
     ['something else', 'internal'],
   ])('has the code of a storage failure that runsc reported: %s', (output, code) => {
-    expect(runscFailure({ ...failed, output }, { is: 'paused', pid: 1 }).code).toBe(code);
+    expect(runscFailure({ ...failed, output }, { is: 'frozen', pid: 1 }).code).toBe(code);
   });
 
   it.each([

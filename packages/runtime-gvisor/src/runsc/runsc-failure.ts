@@ -10,7 +10,7 @@ import { type ErrorCode, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import type { ContainerState } from './runsc-container.ts';
 
-export type Verb =
+export type RunscCommand =
   | 'create'
   | 'start'
   | 'run'
@@ -23,12 +23,12 @@ export type Verb =
   | 'state';
 
 /** The states in which each command makes sense. The commands left out create a container, or take any state. */
-const ALLOWED_STATES: Partial<Record<Verb, readonly ContainerState['is'][]>> = {
+const ALLOWED_STATES: Partial<Record<RunscCommand, readonly ContainerState['is'][]>> = {
   start: ['created'],
   pause: ['running'],
-  resume: ['paused'],
-  checkpoint: ['running', 'paused'],
-  kill: ['created', 'running', 'paused'],
+  resume: ['frozen'],
+  checkpoint: ['running', 'frozen'],
+  kill: ['created', 'running', 'frozen'],
 };
 
 const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
@@ -38,7 +38,7 @@ const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
 ];
 
 export interface FailedCommand {
-  readonly verb: Verb;
+  readonly verb: RunscCommand;
   readonly container: string;
   readonly status: ProgramResult['status'];
   /** All that runsc printed or logged. */

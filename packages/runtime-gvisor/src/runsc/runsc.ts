@@ -13,7 +13,7 @@ import { TorporError } from '@torpor/protocol';
 import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
 import type { Container, ContainerState, NamedContainer } from './runsc-container.ts';
-import { lastLogged, logSize, runscFailure, type Verb } from './runsc-failure.ts';
+import { lastLogged, logSize, runscFailure, type RunscCommand } from './runsc-failure.ts';
 import {
   isAlive,
   KnownSentries,
@@ -99,12 +99,12 @@ export class Runsc {
   }
 
   /** Stops all processes inside. Does nothing when they are paused. Breaks a container that was never started. */
-  async pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'paused' });
+  async freeze(container: NamedContainer, signal: AbortSignal): Promise<void> {
+    await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
   }
 
   /** Lets the processes go on. Does nothing when they run. */
-  async resume(container: NamedContainer, signal: AbortSignal): Promise<void> {
+  async thaw(container: NamedContainer, signal: AbortSignal): Promise<void> {
     await this.#runAttached('resume', container, ['resume', container.id], signal, { already: 'running' });
   }
 
@@ -171,7 +171,7 @@ export class Runsc {
    * Kills sentry and gofer, and resolves when they are dead and hold no mount, file or namespace any more. The state
    * that runsc keeps of the container stays for `delete`.
    */
-  async end(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
+  async killProcesses(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
     const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#cli.deathTimeoutMs)]);
     await this.#preparedRestores.cancel(container.id);
     for (let found = await this.#processesOf(container); found.length > 0; ) {
@@ -193,7 +193,7 @@ export class Runsc {
    * Removes the state that runsc keeps of an ended container; an absent container is fine. Where runsc leaves control
    * groups alone this is all that `delete` would do, without waiting.
    */
-  async forget(id: string): Promise<void> {
+  async deleteState(id: string): Promise<void> {
     this.#sentries.forget(id);
     await this.#states.forget(id);
   }
@@ -204,16 +204,18 @@ export class Runsc {
    */
   async delete(container: NamedContainer & Pick<Container, 'bundle'>, signal: AbortSignal): Promise<void> {
     const { id } = container;
-    await this.end(container, signal);
+    await this.killProcesses(container, signal);
     await this.#runAttached('delete', container, ['delete', '--force', id], signal);
     // runsc leaves the files of a container whose creation did not finish.
-    await this.forget(id);
+    await this.deleteState(id);
   }
 
   /** runsc counts a dead sentry as running until the host's init process has reaped it, which may be never. */
   async #confirmed(id: string, { status, pid }: RecordedState): Promise<ContainerState> {
     if (status === 'stopped' || !(await this.#sentries.isSentryOf(pid, id))) return { is: 'gone' };
-    return { is: status === 'running' || status === 'paused' ? status : 'created', pid };
+    // runsc says "paused" of a frozen container.
+    if (status === 'paused') return { is: 'frozen', pid };
+    return { is: status === 'running' ? 'running' : 'created', pid };
   }
 
   /**
@@ -221,7 +223,7 @@ export class Runsc {
    * command was to bring about (`already`).
    */
   async #runAttached(
-    verb: Verb,
+    verb: RunscCommand,
     container: NamedContainer,
     args: readonly string[],
     signal: AbortSignal,
@@ -248,7 +250,7 @@ export class Runsc {
     const before = await logSize(log);
     // The sentry of a created container is a member of its control group already.
     const isNew = verb !== 'restore' || !(await this.#states.has(id));
-    const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
+    const wrapped = (isNew ? container.wrapInCgroup?.(command) : undefined) ?? command;
     const launcher = verb === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
     const outputFile = this.#cli.outputOf(container);
     const { status } = await this.#cli.run(verb, wrapped, signal, { outputFile, launcher });

@@ -8,7 +8,7 @@ import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { declaredPort, startServices } from '@torpor/runtime-shared';
-import { captured, packMemory, writeMemory } from '../capture.ts';
+import { describeCapture, packMemory, writeMemory } from '../capture.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
@@ -60,7 +60,7 @@ export async function prepareTemplate(
     system: source.system?.fingerprint ?? null,
     runsc: binary.digest,
   };
-  return captured(ctx, needs, [top, under], checkpointId, true, order.name);
+  return describeCapture(ctx, needs, [top, under], checkpointId, true, order.name);
 }
 
 async function fillRoot(
@@ -95,10 +95,10 @@ async function bootAndCapture(
   upper: LayerId,
   signal: AbortSignal,
 ): Promise<void> {
-  const { tag, preparedDir, runsc, network } = ctx;
+  const { serverTag, unassignedDir, runsc, network } = ctx;
   const number = staging.checkpointId.slice(-12);
-  const name = `${tag}-template-${number}`;
-  const directory = join(preparedDir, number);
+  const name = `${serverTag}-template-${number}`;
+  const directory = join(unassignedDir, number);
   const paths = pathsIn(directory);
   const credential = secret();
   const limits = withDefaults({});
@@ -113,7 +113,7 @@ async function bootAndCapture(
       await boot(ctx, order, setup, credential, limited);
       // Reset connections while the programs run, so that they notice.
       await network.reset(name);
-      await runsc.pause(setup.container, limited);
+      await runsc.freeze(setup.container, limited);
     });
     await order.progress('capturing');
     const image = await writeMemory(ctx, { container: setup.container, credential }, staging, signal);

@@ -6,14 +6,14 @@ export interface HeldRequestBounds {
   readonly bytes: number;
 }
 
-export class HeldRequestBudget {
+export class QueuedRequestBudget {
   readonly #bounds: HeldRequestBounds;
   /** The budget that this one is a part of. */
-  readonly #overall: HeldRequestBudget | undefined;
+  readonly #overall: QueuedRequestBudget | undefined;
   #count = 0;
   #bytes = 0;
 
-  constructor(bounds: HeldRequestBounds, overall?: HeldRequestBudget) {
+  constructor(bounds: HeldRequestBounds, overall?: QueuedRequestBudget) {
     this.#bounds = bounds;
     this.#overall = overall;
   }
@@ -40,7 +40,7 @@ export class HeldRequestBudget {
   }
 }
 
-export function tooManyHeld(): TorporError {
+export function tooManyQueued(): TorporError {
   return new TorporError('capacity', 'Too many requests wait for this sandbox already.', {
     retryAfterMs: 2_000,
     details: { dispatched: false },

@@ -4,7 +4,7 @@ import type { LostCheckpoint, SandboxId, SandboxState, Service } from '@torpor/p
 import type { PreviewRoute } from './route/route.ts';
 
 /** A sandbox as the gateway sees it. All fields but `state`, `generation` and `startedAt` never change. */
-export interface SandboxFacts {
+export interface SandboxInfo {
   readonly id: SandboxId;
   readonly org: string;
   readonly name: string | null;
@@ -23,16 +23,16 @@ export interface SandboxFacts {
 }
 
 /** Failures are `TorporError`s. The implementation bounds the time of every call. */
-export interface Sandboxes {
+export interface SandboxDirectory {
   /** The sandbox according to the ledger, without asking the runtime; undefined when there never was such a sandbox. */
-  find(id: SandboxId): Promise<SandboxFacts | undefined>;
+  find(id: SandboxId): Promise<SandboxInfo | undefined>;
   /** Resolves when the sandbox runs; joins a resume that is under way. */
-  wake(sandbox: SandboxFacts, signal: AbortSignal): Promise<void>;
+  wake(sandbox: SandboxInfo, signal: AbortSignal): Promise<void>;
   /** The address of a port, or null when no program in the sandbox listens there. */
-  dial(sandbox: SandboxFacts, port: number): Promise<Address | null>;
-  agent(sandbox: SandboxFacts): Promise<AgentAddress>;
+  dial(sandbox: SandboxInfo, port: number): Promise<Address | null>;
+  agent(sandbox: SandboxInfo): Promise<AgentAddress>;
   /** The ports on which programs in the sandbox listen. */
-  openPorts(sandbox: SandboxFacts): Promise<readonly number[]>;
+  openPorts(sandbox: SandboxInfo): Promise<readonly number[]>;
   /** Keeps a sandbox awake until the returned function is called. */
-  hold(id: SandboxId): () => void;
+  keepAwake(id: SandboxId): () => void;
 }

@@ -14,7 +14,7 @@ import { TorporError } from '@torpor/protocol';
 
 const TIMEOUT_MS = 10_000;
 
-export class ReadOnlyView {
+export class ReadOnlyBinds {
   readonly #directory: string;
   readonly #mounts: MountNamespace;
 
@@ -25,7 +25,7 @@ export class ReadOnlyView {
   }
 
   /** Returns the read-only mount of `source`. May be repeated; a mount of an earlier server is reused. */
-  async show(source: string, signal: AbortSignal): Promise<string> {
+  async mount(source: string, signal: AbortSignal): Promise<string> {
     const place = join(this.#place(), nameOf(source));
     if (stateOf(this.#mounts.mountinfo(), place) === 'read-only') return place;
     await this.#unmount(place, signal);
@@ -37,12 +37,12 @@ export class ReadOnlyView {
     throw new TorporError('internal', `${source} cannot be mounted read-only.`, { details: { source } });
   }
 
-  /** Running guests keep their mounts of the directory. An absent view is fine. */
-  async hide(source: string, signal: AbortSignal): Promise<void> {
+  /** Running guests keep their mounts of the directory. An absent bind mount is fine. */
+  async unmount(source: string, signal: AbortSignal): Promise<void> {
     await this.#remove(nameOf(source), signal);
   }
 
-  async hideAll(signal: AbortSignal): Promise<void> {
+  async unmountAll(signal: AbortSignal): Promise<void> {
     const names = (await readdir(this.#directory).catch(ignoreMissing)) ?? [];
     for (const name of names) await this.#remove(name, signal);
   }
