@@ -10,7 +10,7 @@ import type { Tokens } from './access/tokens.ts';
 import { RequestExchange } from './exchange/request-exchange.ts';
 import type { Origin } from './exchange/request-head.ts';
 import { openTunnel, type Upgrade } from './exchange/web-socket-upgrade.ts';
-import { heldTooLong, unknownSandbox } from './gate/refusals.ts';
+import { queuedTooLong, unknownSandbox } from './gate/refusals.ts';
 import type { SandboxGate } from './gate/sandbox-gate.ts';
 import type { SandboxGates } from './gate/sandbox-gates.ts';
 import { readPreviewStatus, STATUS_PATH } from './read-preview-status.ts';
@@ -157,7 +157,7 @@ function dispatch(
       expectsContinue,
       contentLength: bodyKindOf(request) === 'chunked' ? undefined : contentLength,
     },
-    held: (waiting) => boundWaiting(parts, preview, gate, waiting),
+    onQueued: (waiting) => boundWaiting(parts, preview, gate, waiting),
     refuse: (error) => refuse(parts, preview, error),
     ...(upgrade === undefined
       ? {}
@@ -191,13 +191,13 @@ function boundWaiting(
   const over = new AbortController();
   response.once('close', () => over.abort());
   const isPerson = route.by === 'host' && preview.upgrade === undefined && isNavigation(request);
-  const refuseHeld = () => {
-    if (exchange.leave()) refuse(parts, preview, heldTooLong(route.sandboxId, settings.holdMs));
+  const refuseQueued = () => {
+    if (exchange.withdraw()) refuse(parts, preview, queuedTooLong(route.sandboxId, settings.holdMs));
   };
   const showWaitingPage = () => {
     // With nothing under way the page would reload again and again. The request gets a response soon instead.
-    if (!gate.isStartingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, refuseHeld);
-    if (!exchange.leave()) return;
+    if (!gate.isStartingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, refuseQueued);
+    if (!exchange.withdraw()) return;
     gate.requestWake();
     const state = gate.isClosed ? 'pausing' : gate.run === undefined ? 'resuming' : 'running';
     const status = describeStatus({ state, portAnswers: false, isComing: true, failure: undefined });
@@ -205,7 +205,7 @@ function boundWaiting(
   };
   const wait = (ms: number, then: () => void) => void clock.sleep(ms, over.signal).then(then, () => {});
   if (isPerson) wait(settings.momentMs, showWaitingPage);
-  else wait(settings.holdMs, refuseHeld);
+  else wait(settings.holdMs, refuseQueued);
 }
 
 function asksForStatus({ by, path }: PreviewRoute): boolean {

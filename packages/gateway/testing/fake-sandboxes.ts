@@ -4,7 +4,7 @@ import { bareSandboxId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { SandboxDirectory, SandboxInfo } from '../src/sandbox-directory.ts';
 
 export interface FakeSandbox {
-  facts: SandboxInfo;
+  info: SandboxInfo;
   readonly ports: Map<number, Address>;
   agent: AgentAddress | undefined;
   /** Runs during a wake, before the sandbox runs; may throw. */
@@ -14,7 +14,7 @@ export interface FakeSandbox {
   /** Leases that are held now. */
   leases: number;
   /** Leases that were ever taken. */
-  holds: number;
+  leasesTaken: number;
 }
 
 let made = 0;
@@ -24,7 +24,7 @@ export class FakeSandboxes implements SandboxDirectory {
 
   make(more: Partial<SandboxInfo> = {}): FakeSandbox & { readonly id: SandboxId; readonly bare: string } {
     const id: SandboxId = `sbx_${String(++made).padStart(20, 'a')}`;
-    const facts: SandboxInfo = {
+    const info: SandboxInfo = {
       id,
       org: 'default',
       name: null,
@@ -42,14 +42,14 @@ export class FakeSandboxes implements SandboxDirectory {
     const sandbox = {
       id,
       bare: bareSandboxId(id),
-      facts,
+      info,
       ports: new Map<number, Address>(),
       agent: undefined,
       onWake: async () => {},
       wakes: [] as number[],
       dials: 0,
       leases: 0,
-      holds: 0,
+      leasesTaken: 0,
     };
     this.#all.set(id, sandbox);
     return sandbox;
@@ -57,18 +57,18 @@ export class FakeSandboxes implements SandboxDirectory {
 
   become(id: SandboxId, change: Partial<SandboxInfo>): void {
     const sandbox = this.#get(id);
-    sandbox.facts = { ...sandbox.facts, ...change };
+    sandbox.info = { ...sandbox.info, ...change };
   }
 
   async find(id: SandboxId): Promise<SandboxInfo | undefined> {
-    return this.#all.get(id)?.facts;
+    return this.#all.get(id)?.info;
   }
 
   async wake({ id }: SandboxInfo, signal: AbortSignal): Promise<void> {
     const sandbox = this.#get(id);
-    sandbox.wakes.push(sandbox.facts.generation);
+    sandbox.wakes.push(sandbox.info.generation);
     await sandbox.onWake(signal);
-    this.become(id, { state: 'running', generation: sandbox.facts.generation + 1 });
+    this.become(id, { state: 'running', generation: sandbox.info.generation + 1 });
   }
 
   async dial({ id }: SandboxInfo, port: number): Promise<Address | null> {
@@ -92,7 +92,7 @@ export class FakeSandboxes implements SandboxDirectory {
   keepAwake(id: SandboxId): () => void {
     const sandbox = this.#get(id);
     sandbox.leases++;
-    sandbox.holds++;
+    sandbox.leasesTaken++;
     return () => {
       sandbox.leases--;
     };
@@ -104,7 +104,7 @@ export class FakeSandboxes implements SandboxDirectory {
     return sandbox;
   }
 
-  #assertRunning({ facts }: FakeSandbox): void {
-    if (facts.state !== 'running') throw new TorporError('transitioning', `The sandbox is ${facts.state}.`);
+  #assertRunning({ info }: FakeSandbox): void {
+    if (info.state !== 'running') throw new TorporError('transitioning', `The sandbox is ${info.state}.`);
   }
 }

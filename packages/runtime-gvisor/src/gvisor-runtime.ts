@@ -199,7 +199,7 @@ export class GvisorRuntime implements Runtime {
 
   onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
     this.#ctx.refusals.listener = ({ instance: container, at: _, ...refusal }) => {
-      this.#ownerOf(container)
+      this.#instanceOf(container)
         .then((instance) => {
           if (instance !== undefined) listener(instance, refusal);
         })
@@ -363,7 +363,7 @@ export class GvisorRuntime implements Runtime {
     // Without instances, nothing needs the views of the host and the mount namespace.
     const neverAborted = new AbortController().signal;
     await readOnlyBinds.unmountAll(neverAborted);
-    await mounts.end(neverAborted);
+    await mounts.remove(neverAborted);
     refuseMountsBelow(hostMountNamespace, runDir);
     await rm(runDir, { recursive: true, force: true });
   }
@@ -411,7 +411,7 @@ export class GvisorRuntime implements Runtime {
     return { record, state: is };
   }
 
-  async #ownerOf(container: string): Promise<Instance | undefined> {
+  async #instanceOf(container: string): Promise<Instance | undefined> {
     // An instance that is still starting has a record and is not tracked yet.
     return this.#instanceByContainer.get(container) ?? instanceOfContainer(this.#ctx, container);
   }

@@ -158,7 +158,7 @@ function plannedRecord(
     version: 1,
     container: hostResources?.container ?? own,
     rootfs: hostResources?.rootfs ?? rootfs,
-    root: source.root,
+    root: source.rootKind,
     upper,
     lower: source.lower,
     merged: null,

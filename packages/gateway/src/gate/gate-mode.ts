@@ -36,15 +36,15 @@ export type GateEvent =
   /** No exchange is left that the pause waits for, or its time is over. */
   | 'drained'
   /** The engine has frozen the sandbox, or the server stops: every connection is reset. */
-  | 'cut'
+  | 'exchanges_aborted'
   /** The engine ends the pause, whatever became of it. */
   | 'open';
 
 const GATE_TRANSITIONS: Readonly<Record<GateModeName, Readonly<Partial<Record<GateEvent, GateModeName>>>>> = {
   unknown: { running: 'open', close: 'draining' },
-  open: { run_ended: 'unknown', close: 'draining', cut: 'unknown', open: 'unknown' },
-  draining: { run_ended: 'draining', drained: 'closed', cut: 'closed', open: 'unknown' },
-  closed: { run_ended: 'closed', cut: 'closed', open: 'unknown' },
+  open: { run_ended: 'unknown', close: 'draining', exchanges_aborted: 'unknown', open: 'unknown' },
+  draining: { run_ended: 'draining', drained: 'closed', exchanges_aborted: 'closed', open: 'unknown' },
+  closed: { run_ended: 'closed', exchanges_aborted: 'closed', open: 'unknown' },
 };
 
 export const INITIAL_GATE_MODE: GateMode = { name: 'unknown', run: undefined };

@@ -13,10 +13,10 @@ import {
 } from './gate-mode.ts';
 import { type PortEvent, type PortMode, portModeAfter, INITIAL_PORT_MODE } from './port-mode.ts';
 
-const sandbox = new FakeSandboxes().make().facts;
+const sandbox = new FakeSandboxes().make().info;
 
 const gateEvents = array(
-  constantFrom<GateEvent[]>('running', 'run_ended', 'close', 'drained', 'cut', 'open'),
+  constantFrom<GateEvent[]>('running', 'run_ended', 'close', 'drained', 'exchanges_aborted', 'open'),
   { maxLength: 20 },
 );
 
@@ -41,7 +41,7 @@ describe('the mode of a gate, after any events', () => {
         const pause = pauseOf(events);
         const { name } = modeAfter(events);
         if (pause === undefined) expect(['unknown', 'open']).toContain(name);
-        else expect(name).toBe(pause.includes('drained') || pause.includes('cut') ? 'closed' : 'draining');
+        else expect(name).toBe(pause.includes('drained') || pause.includes('exchanges_aborted') ? 'closed' : 'draining');
       }),
     );
   });
@@ -50,7 +50,7 @@ describe('the mode of a gate, after any events', () => {
     assert(
       property(gateEvents, (events) => {
         const { name, run } = modeAfter(events);
-        const alive = since(events, 'open', 'cut', 'run_ended');
+        const alive = since(events, 'open', 'exchanges_aborted', 'run_ended');
         // A gate that is closed takes no note of a running sandbox.
         const firstClose = alive.indexOf('close');
         const wasClosedBefore = pauseOf(events.slice(0, events.length - alive.length)) !== undefined;

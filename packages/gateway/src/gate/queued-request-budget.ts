@@ -1,24 +1,24 @@
 /** Bounds the number of held requests and their memory, per sandbox and over all sandboxes. */
 import { TorporError } from '@torpor/protocol';
 
-export interface HeldRequestBounds {
+export interface QueuedRequestBounds {
   readonly count: number;
   readonly bytes: number;
 }
 
 export class QueuedRequestBudget {
-  readonly #bounds: HeldRequestBounds;
+  readonly #bounds: QueuedRequestBounds;
   /** The budget that this one is a part of. */
   readonly #overall: QueuedRequestBudget | undefined;
   #count = 0;
   #bytes = 0;
 
-  constructor(bounds: HeldRequestBounds, overall?: QueuedRequestBudget) {
+  constructor(bounds: QueuedRequestBounds, overall?: QueuedRequestBudget) {
     this.#bounds = bounds;
     this.#overall = overall;
   }
 
-  get held(): number {
+  get count(): number {
     return this.#count;
   }
 

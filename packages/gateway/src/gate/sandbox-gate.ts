@@ -23,7 +23,7 @@ import {
 import { QueuedRequestBudget, tooManyQueued } from './queued-request-budget.ts';
 import type { PortGrace } from './port-mode.ts';
 import {
-  heldTooLong,
+  queuedTooLong,
   notDispatched,
   portClosed,
   serverStopping,
@@ -87,8 +87,8 @@ export class SandboxGate implements QueueGate {
       { count: heldPerSandbox, bytes: heldBytesPerSandbox },
       parts.overallBudget,
     );
-    const hold = () => parts.sandboxes.keepAwake(id);
-    this.#lease = new TrafficLease(parts.clock, quietMs, hold, () => this.releaseIfUnused(), parts.stopping);
+    const takeLease = () => parts.sandboxes.keepAwake(id);
+    this.#lease = new TrafficLease(parts.clock, quietMs, takeLease, () => this.releaseIfUnused(), parts.stopping);
   }
 
   /** What was last seen of the sandbox; enough to check access. */
@@ -229,7 +229,7 @@ export class SandboxGate implements QueueGate {
 
   /** Ends every exchange and resets every connection into the sandbox. */
   abortExchanges(): void {
-    this.#setMode('cut');
+    this.#setMode('exchanges_aborted');
     for (const exchange of [...this.#active]) exchange.abort();
     for (const queue of this.#queues.values()) queue.dropIdle();
   }
@@ -332,7 +332,7 @@ export class SandboxGate implements QueueGate {
     const done = new AbortController();
     const { wakeMs } = settings;
     clock.sleep(wakeMs, AbortSignal.any([done.signal, stopping])).then(
-      () => late.abort(heldTooLong(this.id, wakeMs)),
+      () => late.abort(queuedTooLong(this.id, wakeMs)),
       () => {
         if (stopping.aborted) late.abort(serverStopping());
       },

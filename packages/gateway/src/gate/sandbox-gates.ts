@@ -27,7 +27,7 @@ export class SandboxGates implements TrafficGate {
 
   /** How many requests are held at all gates together. */
   get queuedRequests(): number {
-    return this.#parts.overallBudget.held;
+    return this.#parts.overallBudget.count;
   }
 
   /** How many gates exist. */

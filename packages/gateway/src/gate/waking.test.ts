@@ -417,11 +417,11 @@ describe('a lease', () => {
     await once(stream, 'data');
     stream.resume();
     while (sandbox.leases > 0) await delay(10);
-    const { holds } = sandbox;
+    const { leasesTaken: holds } = sandbox;
     expect(holds).toBeGreaterThan(0);
     (await app.promise).write('again');
     await once(stream, 'data');
-    expect(sandbox.holds).toBe(holds + 1);
+    expect(sandbox.leasesTaken).toBe(holds + 1);
     while (sandbox.leases > 0) await delay(10);
     stream.destroy();
   });

@@ -32,7 +32,7 @@ export const AGENT_PORT = 49_983;
 
 /** What a container is made from. */
 export interface ContainerSource {
-  readonly root: RootKind;
+  readonly rootKind: RootKind;
   /** Newest first. */
   readonly lower: readonly LayerReference[];
   readonly tools: GuestTools;

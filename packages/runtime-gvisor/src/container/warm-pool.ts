@@ -37,7 +37,7 @@ interface PreCreatedContainer extends ContainerSetup {
   readonly directory: string;
   readonly tools: string;
   readonly system: string | null;
-  readonly runsc: string;
+  readonly runscDigest: string;
   readonly createdAt: number;
 }
 
@@ -71,7 +71,7 @@ export class WarmPool {
         container.checkpoint === checkpoint &&
         container.tools === source.tools.fingerprint &&
         container.system === system &&
-        container.runsc === source.binary.digest &&
+        container.runscDigest === source.binary.digest &&
         container.preparedRestore?.isWaiting === true,
     );
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
@@ -147,7 +147,7 @@ export class WarmPool {
         directory,
         tools: source.tools.fingerprint,
         system: source.system?.fingerprint ?? null,
-        runsc: source.binary.digest,
+        runscDigest: source.binary.digest,
         createdAt: clock.now(),
       };
     } catch (thrown) {

@@ -26,7 +26,7 @@ export class ReadOnlyBinds {
 
   /** Returns the read-only mount of `source`. May be repeated; a mount of an earlier server is reused. */
   async mount(source: string, signal: AbortSignal): Promise<string> {
-    const place = join(this.#place(), nameOf(source));
+    const place = join(this.#resolvedDirectory(), nameOf(source));
     if (stateOf(this.#mounts.mountinfo(), place) === 'read-only') return place;
     await this.#unmount(place, signal);
     await mkdir(place, { recursive: true, mode: 0o755 });
@@ -48,13 +48,13 @@ export class ReadOnlyBinds {
   }
 
   async #remove(name: string, signal: AbortSignal): Promise<void> {
-    const place = join(this.#place(), name);
+    const place = join(this.#resolvedDirectory(), name);
     await this.#unmount(place, signal);
     await rmdir(place).catch(ignoreMissing);
   }
 
   /** The directory as the table of mounts names it. Synchronous, like the reading of the table. */
-  #place(): string {
+  #resolvedDirectory(): string {
     mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
     return realpathSync.native(this.#directory);
   }

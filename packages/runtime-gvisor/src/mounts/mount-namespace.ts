@@ -108,7 +108,7 @@ export class PinnedMountNamespace implements MountNamespace {
   }
 
   /** Ends the namespace with all its mounts. No process may run in it any more. */
-  async end(signal: AbortSignal): Promise<void> {
+  async remove(signal: AbortSignal): Promise<void> {
     this.leave();
     await unpin(this.file, signal);
   }

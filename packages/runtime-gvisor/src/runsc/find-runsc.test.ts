@@ -103,8 +103,8 @@ describe('the version of runsc', () => {
   ])('contains its day: %j', (printed, day, usable) => {
     const version = parseRunscVersion(printed);
 
-    expect(version?.day).toBe(day);
-    expect(version !== undefined && isUsable(version.day)).toBe(usable);
+    expect(version?.releaseDate).toBe(day);
+    expect(version !== undefined && isUsable(version.releaseDate)).toBe(usable);
   });
 
   it('is not read from another program', () => {

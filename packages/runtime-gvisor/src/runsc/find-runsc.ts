@@ -41,9 +41,9 @@ export async function findRunsc(places: RunscPlaces, signal: AbortSignal): Promi
       signal.throwIfAborted();
       return undefined;
     });
-    if (version === undefined || !isUsable(version.day)) {
+    if (version === undefined || !isUsable(version.releaseDate)) {
       refused.push(`${program} ${version === undefined ? 'does not run' : `is too old (${version.name})`}`);
-    } else if (isKept || isRecent(version.day)) {
+    } else if (isKept || isRecent(version.releaseDate)) {
       return { found: { program, version } };
     } else {
       old.push({ program, version });

@@ -92,7 +92,7 @@ export class PreparedRestores {
         if (status === null && bound.aborted)
           throw programTimedOut(this.#cli.programOf(container), timeoutMs, { container: id });
         throw runscFailure(
-          { verb: 'restore', container: id, status, output: await lastLogged(log, before) },
+          { subcommand: 'restore', container: id, status, output: await lastLogged(log, before) },
           null,
         );
       },

@@ -80,8 +80,8 @@ export class RunscCli {
     this.#hiddenSysctlsLauncher.close();
   }
 
-  timeoutOf(verb: RunscCommand): number {
-    return this.#options.timeoutMs ?? this.#settings[TIMEOUT_SETTING[verb]];
+  timeoutOf(subcommand: RunscCommand): number {
+    return this.#options.timeoutMs ?? this.#settings[TIMEOUT_SETTING[subcommand]];
   }
 
   /** How long the processes of a container may take to die after SIGKILL. */
@@ -130,14 +130,14 @@ export class RunscCli {
   }
 
   run(
-    verb: RunscCommand,
+    subcommand: RunscCommand,
     [program, ...args]: CommandLine,
     signal: AbortSignal,
     options: Pick<ProgramOptions, 'outputFile' | 'launcher'> = {},
   ): Promise<ProgramResult> {
     return runProgram(program, args, {
       signal,
-      timeoutMs: this.timeoutOf(verb),
+      timeoutMs: this.timeoutOf(subcommand),
       launcher: this.launcher,
       ...options,
     });

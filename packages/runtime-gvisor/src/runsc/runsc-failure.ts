@@ -38,7 +38,7 @@ const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
 ];
 
 export interface FailedCommand {
-  readonly verb: RunscCommand;
+  readonly subcommand: RunscCommand;
   readonly container: string;
   readonly status: ProgramResult['status'];
   /** All that runsc printed or logged. */
@@ -47,21 +47,21 @@ export interface FailedCommand {
 
 /** `state` is null when it could not be read. */
 export function runscFailure(failed: FailedCommand, state: ContainerState | null): TorporError {
-  const { verb, container, status, output } = failed;
+  const { subcommand, container, status, output } = failed;
   const line = firstLine(output);
   const details = {
-    verb,
+    verb: subcommand,
     container,
     status,
     state: state?.is ?? null,
     said: output.slice(0, MAX_OUTPUT_CHARS),
   };
-  const allowed = ALLOWED_STATES[verb];
+  const allowed = ALLOWED_STATES[subcommand];
   if (allowed !== undefined && state?.is === 'absent') {
     return new TorporError('not_found', `There is no container ${container}.`, { details });
   }
   const code = isAllowed(state, allowed) ? codeOf(line) : 'conflict';
-  return new TorporError(code, `runsc ${verb} failed: ${line}`, { details });
+  return new TorporError(code, `runsc ${subcommand} failed: ${line}`, { details });
 }
 
 const MAX_OUTPUT_CHARS = 4_000;

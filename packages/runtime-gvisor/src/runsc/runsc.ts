@@ -142,7 +142,7 @@ export class Runsc {
     const { status, stdout, stderr } = await this.#cli.run('state', command, signal);
     if (status !== 0) {
       if (!(await this.#states.has(id))) return { is: 'absent' };
-      throw runscFailure({ verb: 'state', container: id, status, output: stderr }, null);
+      throw runscFailure({ subcommand: 'state', container: id, status, output: stderr }, null);
     }
     return this.#confirmed(id, parseStateOutput(stdout));
   }
@@ -194,8 +194,8 @@ export class Runsc {
    * groups alone this is all that `delete` would do, without waiting.
    */
   async deleteState(id: string): Promise<void> {
-    this.#sentries.forget(id);
-    await this.#states.forget(id);
+    this.#sentries.evict(id);
+    await this.#states.delete(id);
   }
 
   /**
@@ -223,40 +223,40 @@ export class Runsc {
    * command was to bring about (`already`).
    */
   async #runAttached(
-    verb: RunscCommand,
+    subcommand: RunscCommand,
     container: NamedContainer,
     args: readonly string[],
     signal: AbortSignal,
     { already, ...options }: { already?: ContainerState['is'] } & Pick<ProgramOptions, 'launcher'> = {},
   ): Promise<void> {
     const command = this.#cli.commandLine(container, args);
-    const { status, stderr } = await this.#cli.run(verb, command, signal, options);
+    const { status, stderr } = await this.#cli.run(subcommand, command, signal, options);
     if (status === 0) return;
     const state = await this.#stateAfterFailure(container, signal);
     if (already !== undefined && state?.is === already) return;
-    throw runscFailure({ verb, container: container.id, status, output: stderr }, state);
+    throw runscFailure({ subcommand: subcommand, container: container.id, status, output: stderr }, state);
   }
 
   /** Runs a command that leaves the sentry running, and gives it files to write its logs and output to. */
   async #runDetached(
-    verb: 'create' | 'run' | 'restore',
+    subcommand: 'create' | 'run' | 'restore',
     container: Container,
     args: readonly string[],
     signal: AbortSignal,
   ): Promise<void> {
     const { id, logs } = container;
-    const command = await this.#cli.loggingCommandLine(container, [verb, ...args]);
+    const command = await this.#cli.loggingCommandLine(container, [subcommand, ...args]);
     const log = join(logs, LOG_FILES.runsc);
     const before = await logSize(log);
     // The sentry of a created container is a member of its control group already.
-    const isNew = verb !== 'restore' || !(await this.#states.has(id));
+    const isNew = subcommand !== 'restore' || !(await this.#states.has(id));
     const wrapped = (isNew ? container.wrapInCgroup?.(command) : undefined) ?? command;
-    const launcher = verb === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
+    const launcher = subcommand === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
     const outputFile = this.#cli.outputOf(container);
-    const { status } = await this.#cli.run(verb, wrapped, signal, { outputFile, launcher });
+    const { status } = await this.#cli.run(subcommand, wrapped, signal, { outputFile, launcher });
     if (status === 0) return;
     const output = await lastLogged(log, before);
-    throw runscFailure({ verb, container: id, status, output }, null);
+    throw runscFailure({ subcommand: subcommand, container: id, status, output }, null);
   }
 
   async #signalSentry(id: string, name: 'SIGSTOP' | 'SIGCONT'): Promise<void> {
