@@ -1,9 +1,12 @@
-/** The gateway's `Sandboxes` port, implemented by the engine. */
+/** The gateway's `SandboxDirectory` port, implemented by the engine. */
 import type { Engine } from '@torpor/engine';
 import type { SandboxDirectory, SandboxInfo } from './sandbox-directory.ts';
 
 /** `engine` is a function because the engine is created after the gateway: the engine needs the gateway's gates. */
-export function engineSandboxDirectory(engine: () => Engine, openPorts: SandboxDirectory['openPorts']): SandboxDirectory {
+export function engineSandboxDirectory(
+  engine: () => Engine,
+  openPorts: SandboxDirectory['openPorts'],
+): SandboxDirectory {
   return {
     async find(id) {
       const found = await engine().find(id);

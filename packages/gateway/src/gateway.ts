@@ -86,7 +86,7 @@ export class Gateway {
     };
   }
 
-  /** How many requests are held. */
+  /** How many requests are queued. */
   get queuedRequests(): number {
     return this.gates.queuedRequests;
   }
@@ -154,7 +154,10 @@ export class Gateway {
     return routeOf({ method, target, rawHeaders, authority }, this.#domainName);
   }
 
-  async #handleRoute(route: Exclude<Route, { to: 'api' }>, preview: Omit<PreviewRequest, 'route'>): Promise<void> {
+  async #handleRoute(
+    route: Exclude<Route, { to: 'api' }>,
+    preview: Omit<PreviewRequest, 'route'>,
+  ): Promise<void> {
     const { request, response } = preview;
     const { observe } = this.#parts;
     if (!isHttp2(request)) {

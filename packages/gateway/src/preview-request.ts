@@ -179,7 +179,7 @@ function allWithheld(
   return new Set([...withheld, ...(isAgent ? ['x-access-token'] : []), ...(by === 'path' ? ['cookie'] : [])]);
 }
 
-/** Bounds how long a request is held. A program gets an error in the end; a person soon gets the waiting page. */
+/** Bounds how long a request is queued. A program gets an error in the end; a person soon gets the waiting page. */
 function boundWaiting(
   parts: PreviewRequestParts,
   preview: PreviewRequest,
@@ -239,7 +239,7 @@ function accessRequestOf(
   return { method, headers, host, scheme };
 }
 
-/** What the connection itself tells. Forwarding headers of the request are not believed. */
+/** Scheme and addresses of the connection itself. Forwarding headers of the request are not trusted. */
 function originOf(request: ClientRequest): Origin {
   const { socket } = request;
   return {

@@ -1,9 +1,12 @@
-/** The gateway's port to the sandboxes. The engine implements it. */
+/** The gateway's port to the sandboxes; `engine-sandbox-directory.ts` implements it. */
 import type { Address, AgentAddress } from '@torpor/engine';
 import type { LostCheckpoint, SandboxId, SandboxState, Service } from '@torpor/protocol';
 import type { PreviewRoute } from './route/route.ts';
 
-/** A sandbox as the gateway sees it. All fields but `state`, `generation` and `startedAt` never change. */
+/**
+ * A sandbox as the gateway sees it. `id`, `org`, `name`, `autoResume`, `preview` and `dialect` never change; the other
+ * fields are as of the last look.
+ */
 export interface SandboxInfo {
   readonly id: SandboxId;
   readonly org: string;

@@ -47,8 +47,9 @@ const RESET_ARRIVES_MS = 20;
 /**
  * Has the sandbox write its memory image, unpacked.
  *
- * An image cannot hold connections to the outside: a program that had one would hang on it after the restore. So the
- * connections are reset first, and both ends learn of it.
+ * Connections to the outside are reset before an image is written, so that both ends learn of it. runsc (2026) would
+ * restore them as closed: the program would read an ordinary end of stream and take half an answer for a whole one, and
+ * the other end would hear nothing; an older runsc cannot restore them.
  *
  * The sandbox itself writes the image, into memory that counts as its own. Its limits are therefore lifted here, and set
  * again when it is thawed.
@@ -96,8 +97,8 @@ async function resetConnections(
 
 /**
  * Seals the upper layer of an instance where it lies. The instance's record names the checkpoint that the layer is sealed for
- * until it is known whether that checkpoint was committed. The checkpoint claims its layers first, so that a layer is never
- * sealed for a checkpoint that it cannot be found by.
+ * until it is known whether that checkpoint was committed. The claim is written before the layer is sealed. After a crash,
+ * every sealed layer can therefore be traced to a checkpoint.
  */
 async function sealFiles(
   { files, layers, layerStore }: RuntimeContext,
@@ -124,7 +125,7 @@ async function sealFiles(
   return [top, { id: merged, nonce, owner: checkpoint }, ...under];
 }
 
-/** Captures the upper layer of an instance whose container is dead, without memory. */
+/** Captures the files of an instance whose container is dead: its upper layer, without memory. */
 export async function captureDeadInstance(
   ctx: RuntimeContext,
   instance: Instance,

@@ -1,8 +1,8 @@
 /**
  * The runtime whose pauses keep memory: sandboxes in gVisor, on layers of host files, each in its own network.
  *
- * Everything that changes an instance holds the mutex of its sandbox. So an operation that a caller has given up on has
- * ended before the caller's next operation begins.
+ * Every call that changes an instance holds the mutex of its sandbox. After a caller's timeout, its next call therefore
+ * waits until the abandoned one has ended.
  */
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -33,7 +33,7 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
-import { captureInstance, captureDeadInstance } from './capture.ts';
+import { captureDeadInstance, captureInstance } from './capture.ts';
 import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
 import { AGENT_PORT, tearDownContainer } from './container/container-setup.ts';
 import type { ExpectedCheckpoint } from './container/warm-pool.ts';
@@ -234,7 +234,7 @@ export class GvisorRuntime implements Runtime {
       if (purpose === 'snapshot') this.#snapshotting.add(id);
       else this.#snapshotting.delete(id);
       try {
-        // Reset connections while the programs run, so that they are closed by the time the image is written.
+        // The first reset comes while the programs run, so that they have closed the connections when the image is written.
         await network.reset(id);
         await runsc.freeze(record.container, signal);
       } catch (thrown) {
@@ -312,7 +312,7 @@ export class GvisorRuntime implements Runtime {
     return this.#exclusively(upTo, signal, async () => {
       if (this.#isDestroyed(upTo)) return;
       const { sandboxId } = upTo;
-      // The generation itself too: it may have left something on the host without a record.
+      // Includes `upTo.generation` even without a directory: a failed start may have left host resources.
       const generations = new Set([...(await this.#ctx.files.generations(sandboxId)), upTo.generation]);
       for (const generation of generations) {
         if (generation <= upTo.generation) await this.#destroy({ sandboxId, generation }, signal);
@@ -360,7 +360,7 @@ export class GvisorRuntime implements Runtime {
     runsc.close();
     base.close();
     for await (const _ of files.list()) return mounts.leave();
-    // Without instances, nothing needs the views of the host and the mount namespace.
+    // Without instances, nothing needs the read-only binds and the mount namespace.
     const neverAborted = new AbortController().signal;
     await readOnlyBinds.unmountAll(neverAborted);
     await mounts.remove(neverAborted);

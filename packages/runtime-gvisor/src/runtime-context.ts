@@ -14,13 +14,13 @@ import type { Runsc } from './runsc/runsc.ts';
 
 /** What every part of the gVisor runtime works with. */
 export interface RuntimeContext {
-  /** Identifies this server in the names of containers, namespaces and control groups. */
+  /** Identifies this server in the names of containers, namespaces and control groups. A tag of a process is another thing. */
   readonly serverTag: string;
   /** `<data dir>/gvisor`: everything that this runtime stores. */
   readonly directory: string;
   /** Below /run: state that lives until the host reboots. */
   readonly runDir: string;
-  /** The mount namespace in which roots and views of the host are mounted. It is not the host's own. */
+  /** The mount namespace in which roots and read-only binds of the host are mounted. It is not the host's own. */
   readonly mounts: PinnedMountNamespace;
   readonly files: InstanceFiles;
   /** Directories of containers that do not belong to an instance yet. */
@@ -28,7 +28,7 @@ export interface RuntimeContext {
   /** Says which layers are kept; `layers` are the layers themselves. */
   readonly layerStore: LayerStore;
   readonly layers: Layers;
-  /** From then on the store is not told any more which layers sandboxes stand on. */
+  /** Unregisters this runtime as a source of layers in use. */
   readonly leaveLayerStore: () => void;
   readonly images: Images;
   readonly network: SandboxNetwork;

@@ -34,7 +34,7 @@ export interface StartRequest {
   readonly dial: (port: number) => Promise<Address | null>;
 }
 
-/** What was made before it was needed. */
+/** Pools of resources created in advance. */
 export interface Pools {
   readonly warmPool: WarmPool;
   readonly hostResourcePool: HostResourcePool;
@@ -81,7 +81,7 @@ export async function startInstance(
     signal,
   );
   const probes = use === 'memory' ? probeServices(attachment.guestAddress, spec, signal) : [];
-  // Reads the sentry's command line once while the agent is set up, so that no later caller waits for that.
+  // Fills the cache of known sentries while waiting for the agent.
   void ctx.runsc.recordedState(record.container.id).catch(() => {});
   const { agent, tagged } = await settingUp;
   try {
@@ -186,8 +186,8 @@ async function tearDownUnrecorded(
 }
 
 /**
- * An image that is complete and that runsc refuses twice cannot be used. The first refusal may be the host's fault, and
- * giving up on the image loses all processes, so the restore is tried again.
+ * A complete image whose restore fails twice cannot be used. The first failure may be the host's fault, and giving up on
+ * the image loses all processes, so the restore is tried again.
  */
 async function restore(
   { runsc, images, report }: RuntimeContext,
@@ -219,6 +219,7 @@ async function restore(
   }
 }
 
+/** Whether runsc itself failed, as opposed to a timeout, a full disk or a damaged image. */
 function isRunscFailure(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && thrown.code === 'internal';
 }

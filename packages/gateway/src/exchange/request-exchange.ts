@@ -205,7 +205,7 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     if (wasDead && this.#body === 'none' && REPEATABLE.has(facts.method) && this.#repeats < MAX_REPEATS) {
       return void this.#requeue();
     }
-    // A sandbox that is paused may reset its connections before the gate cuts them.
+    // A sandbox that is paused may reset its connections before the gate aborts the exchanges.
     this.#fail(gate.isClosed ? cutByPause(gate.id) : badAppResponse(gate.id, port, cause));
   }
 

@@ -108,7 +108,7 @@ export class WebSocketTunnel implements ActiveExchange {
   };
 
   readonly #onAppError = (): void => {
-    // A sandbox that is paused may reset its connections before the gate cuts them.
+    // A sandbox that is paused may reset its connections before the gate aborts the exchanges.
     if (this.#parts.gate.isClosed) this.askToEnd();
     if (this.#mode !== 'close_sent') this.#parts.client.destroy();
   };

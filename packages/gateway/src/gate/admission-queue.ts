@@ -1,7 +1,7 @@
 /**
  * The admission queue of one sandbox port. A request that finds an open gate, an empty queue and an idle connection
  * is dispatched at once. Every other request waits here, and connections are handed out in order of arrival. A
- * request that is held by a closed gate and a request that waits for a connection wait in the same queue.
+ * request that waits for a closed gate and a request that waits for a connection are in the same queue.
  */
 import type { Address, AgentAddress, Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
@@ -11,13 +11,13 @@ import { Connection, type ConnectionOwner } from '../upstream/connection.ts';
 import type { Exchange } from './exchange.ts';
 import type { SandboxRun } from './gate-mode.ts';
 import {
+  INITIAL_PORT_MODE,
   modeInRun,
   type PortEvent,
   type PortGrace,
   type PortMode,
   portModeAfter,
   type RunningPortGrace,
-  INITIAL_PORT_MODE,
 } from './port-mode.ts';
 import { notRunning } from './refusals.ts';
 
@@ -169,8 +169,7 @@ export class AdmissionQueue implements ConnectionOwner {
   /** Hands the connection to the next request, or keeps it for later ones. */
   becameIdle(connection: Connection, promisedMs: number | undefined): void {
     const { run, settings, clock } = this.#gate;
-    if (run === undefined || this.#runOf.get(connection) !== run)
-      return void connection.socket.destroy();
+    if (run === undefined || this.#runOf.get(connection) !== run) return void connection.socket.destroy();
     if (this.#admissible > 0 && (connection.requests === 0 || this.#mayReuse)) {
       this.#dispatchNext(connection);
       return;

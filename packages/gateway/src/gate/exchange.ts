@@ -3,7 +3,7 @@ import type { TorporError } from '@torpor/protocol';
 import type { Connection } from '../upstream/connection.ts';
 
 export interface Exchange {
-  /** The memory that the exchange keeps while it is held. */
+  /** The memory that the exchange keeps while it is queued. */
   readonly queuedBytes: number;
   /** Whether the exchange is use of the sandbox: it may wake the sandbox, and keeps it awake. */
   readonly countsAsUse: boolean;
@@ -19,6 +19,6 @@ export interface ActiveExchange {
   isQuiet(now: number): boolean;
   /** Asks the exchange to end by itself, if its protocol can. */
   askToEnd(): void;
-  /** Ends the exchange. A client without a response is told that its request was dispatched. */
+  /** Ends the exchange at once. A client without a response is told that its request was dispatched. */
   abort(): void;
 }

@@ -1,11 +1,11 @@
 /**
- * The modes of a sandbox's gate, and of the gate's attempt to wake the sandbox. Both tables are complete: an event
- * without an entry leaves the mode as it is.
+ * The modes of a sandbox's gate, and of the gate's attempt to wake the sandbox. Events that a table does not list are
+ * ignored.
  */
 import type { TorporError } from '@torpor/protocol';
 import type { SandboxInfo } from '../sandbox-directory.ts';
 
-/** One run of the sandbox as this gateway knows it. Compared by identity: the same facts seen later are another run. */
+/** One run of the sandbox as this gateway knows it. Compared by identity: the same sandbox seen later is another run. */
 export interface SandboxRun {
   readonly sandbox: SandboxInfo;
 }
@@ -22,7 +22,7 @@ export type GateModeName =
 
 export interface GateMode {
   readonly name: GateModeName;
-  /** Always present in `open`, never in `unknown`. A closing gate keeps it until its connections are cut. */
+  /** Always present in `open`, never in `unknown`. A closing gate keeps it until its exchanges are aborted. */
   readonly run: SandboxRun | undefined;
 }
 

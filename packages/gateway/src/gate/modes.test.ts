@@ -11,7 +11,7 @@ import {
   type WakeMode,
   wakeModeAfter,
 } from './gate-mode.ts';
-import { type PortEvent, type PortMode, portModeAfter, INITIAL_PORT_MODE } from './port-mode.ts';
+import { INITIAL_PORT_MODE, type PortEvent, type PortMode, portModeAfter } from './port-mode.ts';
 
 const sandbox = new FakeSandboxes().make().info;
 
@@ -41,7 +41,10 @@ describe('the mode of a gate, after any events', () => {
         const pause = pauseOf(events);
         const { name } = modeAfter(events);
         if (pause === undefined) expect(['unknown', 'open']).toContain(name);
-        else expect(name).toBe(pause.includes('drained') || pause.includes('exchanges_aborted') ? 'closed' : 'draining');
+        else
+          expect(name).toBe(
+            pause.includes('drained') || pause.includes('exchanges_aborted') ? 'closed' : 'draining',
+          );
       }),
     );
   });

@@ -1,6 +1,6 @@
 /**
- * What an admission queue knows about its port, and so how many connections it opens at once. The table is complete:
- * an event without an entry leaves the mode as it is.
+ * What an admission queue knows about its port, and so how many connections it opens at once. Events that the table does
+ * not list are ignored.
  */
 import type { SandboxRun } from './gate-mode.ts';
 
@@ -28,7 +28,7 @@ type PortModeName =
 
 export interface PortMode {
   readonly name: PortModeName;
-  /** What the mode says holds for this run only; undefined in `untried`. */
+  /** The run of the sandbox that the mode is about; undefined in `untried`. */
   readonly run: SandboxRun | undefined;
   readonly grace: RunningPortGrace | undefined;
   /** The delay of the present or next back-off. */
@@ -86,7 +86,7 @@ export function portModeAfter(
   }
 }
 
-/** The mode as far as it concerns this run: another run says nothing about the port. */
+/** The mode of the port in this run of the sandbox. A mode of another run says nothing about the port. */
 export function modeInRun(mode: PortMode, run: SandboxRun | undefined): PortMode {
   return mode.run === run ? mode : INITIAL_PORT_MODE;
 }

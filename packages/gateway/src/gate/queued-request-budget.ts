@@ -1,4 +1,4 @@
-/** Bounds the number of held requests and their memory, per sandbox and over all sandboxes. */
+/** Bounds the number of queued requests and their memory, per sandbox and over all sandboxes. */
 import { TorporError } from '@torpor/protocol';
 
 export interface QueuedRequestBounds {

@@ -66,7 +66,7 @@ export function stillStarting(sandboxId: SandboxId, port: number, service: strin
   });
 }
 
-/** The request was held for as long as `holdMs` allows. */
+/** The request was queued for as long as `holdMs` allows. */
 export function queuedTooLong(sandboxId: SandboxId, ms: number): TorporError {
   return new TorporError('unreachable', `The sandbox was not ready within ${ms} ms.`, {
     sandboxId,

@@ -11,21 +11,21 @@ import { AdmissionQueue, type Admits, type QueueGate } from './admission-queue.t
 import { ensureRunning } from './ensure-running.ts';
 import type { ActiveExchange, Exchange } from './exchange.ts';
 import {
-  type SandboxRun,
   type GateEvent,
   type GateModeName,
   gateModeAfter,
   INITIAL_GATE_MODE,
+  type SandboxRun,
   type WakeEvent,
   type WakeMode,
   wakeModeAfter,
 } from './gate-mode.ts';
-import { QueuedRequestBudget, tooManyQueued } from './queued-request-budget.ts';
 import type { PortGrace } from './port-mode.ts';
+import { QueuedRequestBudget, tooManyQueued } from './queued-request-budget.ts';
 import {
-  queuedTooLong,
   notDispatched,
   portClosed,
+  queuedTooLong,
   serverStopping,
   stillStarting,
   tooManyActive,
@@ -69,7 +69,7 @@ export class SandboxGate implements QueueGate {
   #info: SandboxInfo | undefined;
   #mode = INITIAL_GATE_MODE;
   #wake: WakeMode = { name: 'idle' };
-  /** A client without a place in a queue wants the sandbox. Independent of both modes: it outlives a closed gate. */
+  /** A wake was requested by a client that is not queued. Survives close and open. */
   #wakeRequested = false;
   /** Resolves when the gate that was closed last opens. */
   #opened = Promise.withResolvers<void>();
@@ -88,10 +88,16 @@ export class SandboxGate implements QueueGate {
       parts.overallBudget,
     );
     const takeLease = () => parts.sandboxes.keepAwake(id);
-    this.#lease = new TrafficLease(parts.clock, quietMs, takeLease, () => this.releaseIfUnused(), parts.stopping);
+    this.#lease = new TrafficLease(
+      parts.clock,
+      quietMs,
+      takeLease,
+      () => this.releaseIfUnused(),
+      parts.stopping,
+    );
   }
 
-  /** What was last seen of the sandbox; enough to check access. */
+  /** What was last seen of the sandbox; enough to check access. Fields that can change may be out of date. */
   get info(): SandboxInfo | undefined {
     return this.#info;
   }
@@ -128,7 +134,7 @@ export class SandboxGate implements QueueGate {
     return run === undefined || this.portGraceOf(run, port).starting !== undefined;
   }
 
-  /** Dispatches the exchange at once, or holds it in the queue of its port. */
+  /** Dispatches the exchange at once, or puts it into the queue of its port. */
   submit(port: number, exchange: Exchange): void {
     if (this.isStopping) return void exchange.refuse(serverStopping());
     if (this.#active.size >= this.settings.passingPerSandbox)
@@ -159,7 +165,7 @@ export class SandboxGate implements QueueGate {
     else if (this.run === undefined) this.wake();
   }
 
-  /** Takes note of the sandbox as another reader has seen it. */
+  /** Updates what the gate knows of the sandbox, as another reader has seen it. */
   updateSandbox(sandbox: SandboxInfo): void {
     this.#info = sandbox;
     if (sandbox.state === 'running') this.#setMode('running', sandbox);
@@ -197,7 +203,7 @@ export class SandboxGate implements QueueGate {
     this.#notifyDrain();
   }
 
-  /** Holds new requests. Requests that are queued already may still pass: a pause after each wake would starve them. */
+  /** Queues new requests. Requests that are queued already may still pass: otherwise repeated pauses could starve them. */
   close(): void {
     if (this.isClosed) return;
     this.#opened = Promise.withResolvers();
@@ -227,7 +233,7 @@ export class SandboxGate implements QueueGate {
     );
   }
 
-  /** Ends every exchange and resets every connection into the sandbox. */
+  /** Aborts every exchange and resets every connection from the gateway into the sandbox. */
   abortExchanges(): void {
     this.#setMode('exchanges_aborted');
     for (const exchange of [...this.#active]) exchange.abort();

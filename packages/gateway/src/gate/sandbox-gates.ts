@@ -25,7 +25,7 @@ export class SandboxGates implements TrafficGate {
     this.#parts = { ...parts, overallBudget, stopping: this.#stopping.signal };
   }
 
-  /** How many requests are held at all gates together. */
+  /** How many requests are queued at all gates together. */
   get queuedRequests(): number {
     return this.#parts.overallBudget.count;
   }
@@ -69,7 +69,7 @@ export class SandboxGates implements TrafficGate {
     this.#gates.get(id)?.open();
   }
 
-  /** Refuses queued and new requests, and cuts active exchanges that have not ended when the signal fires. */
+  /** Refuses queued and new requests, and aborts active exchanges that have not ended when the signal fires. */
   async stop(signal: AbortSignal): Promise<void> {
     this.#stopping.abort();
     const gates = [...this.#gates.values()];

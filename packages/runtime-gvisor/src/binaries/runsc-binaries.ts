@@ -108,7 +108,12 @@ export class RunscBinaries {
   }
 
   #add(digest: string, version: string): RunscBinary {
-    const binary = { digest, version, releaseDate: dayOf(version), program: join(this.#root, digest, 'runsc') };
+    const binary = {
+      digest,
+      version,
+      releaseDate: dayOf(version),
+      program: join(this.#root, digest, 'runsc'),
+    };
     this.#kept.set(digest, binary);
     return binary;
   }

@@ -83,7 +83,8 @@ export interface ContainerSetupOptions extends HostResourcesOptions {
 
 /**
  * A name and a directory for resources that do not belong to an instance yet. The next server removes what is left
- * under such a name. `berth` is part of a format: running containers, network namespaces and cgroups carry it.
+ * under such a name. The name contains `berth` (historical); it must not change, because running containers, network
+ * namespaces and cgroups carry it.
  */
 export function newUnassignedPlace({ serverTag, unassignedDir }: RuntimeContext) {
   const number = randomBytes(6).toString('hex');

@@ -27,7 +27,7 @@ export function warmPoolSize(memory = totalmem()): number {
   return Math.min(16, Math.max(2, Math.floor((memory * SHARE_OF_MEMORY) / BYTES_PER_CONTAINER)));
 }
 
-/** As much of a checkpoint as a container needs that is created for it. */
+/** The fields of a checkpoint that the creation of a container needs. The checkpoint may not be sealed yet. */
 export type ExpectedCheckpoint = Omit<SealedCheckpoint, 'path'>;
 
 const REMOVE_UNUSED_EVERY_MS = 30_000;
@@ -89,7 +89,7 @@ export class WarmPool {
         if (ready + 1 < count) this.warmUp(checkpoint, count);
       },
       (error: unknown) => {
-        // No retry: the cause would most likely fail it again at once.
+        // No retry: the same error is likely.
         this.#creating.delete(id);
         if (!this.#closing.signal.aborted)
           this.#ctx.report('a container could not be created in advance', { error });

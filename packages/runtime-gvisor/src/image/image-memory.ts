@@ -18,7 +18,10 @@ export function memoryDirectory(tag: string, shared = SHARED_MEMORY): string {
 }
 
 /** Undefined when there is no such file system, or the directory belongs to another user. */
-export async function memoryForImages(tag: string, shared = SHARED_MEMORY): Promise<ImageDirectories['memory']> {
+export async function memoryForImages(
+  tag: string,
+  shared = SHARED_MEMORY,
+): Promise<ImageDirectories['memory']> {
   const directory = memoryDirectory(tag, shared);
   try {
     const { type, bavail, bsize } = await statfs(shared);

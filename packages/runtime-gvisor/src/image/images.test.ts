@@ -115,7 +115,9 @@ describe('memory images', () => {
           fillingUp(writeFile(join(image, 'pages.img'), pages)),
         );
         await images.pack(written, packedOf(1), signal);
-        const found = await images.withImage(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
+        const found = await images.withImage(idOf(1), packedOf(1), (image) =>
+          readFile(join(image, 'pages.img')),
+        );
         expect(found.equals(pages)).toBe(true);
         expect([await readdir(join(full, 'at-hand')), await onDisk()]).toEqual([[], []]);
         await rm(join(full, 'at-hand'), { recursive: true });

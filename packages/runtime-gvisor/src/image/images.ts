@@ -47,7 +47,7 @@ export class Images {
     this.#directories = places;
   }
 
-  /** Removes what an earlier server cached, because a copy may be incomplete. */
+  /** Deletes what an earlier server cached, because a copy may be incomplete. */
   async open(): Promise<void> {
     for (const path of this.#roots()) {
       await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
@@ -60,8 +60,8 @@ export class Images {
   }
 
   /**
-   * Has `write` fill a new directory with an image of about so many bytes. The image counts for nothing until `pack` has
-   * put it into its checkpoint.
+   * Calls `write` with a new directory, which is in memory if `bytes` fit there. The image is neither cached nor part of a
+   * checkpoint before `pack`.
    */
   async write(
     { id, bytes }: { readonly id: CheckpointId; readonly bytes: number | undefined },
@@ -90,11 +90,11 @@ export class Images {
     }
   }
 
-  /** The image stays where it is until `work` has ended. */
+  /** Unpacks the image unless a copy is cached, and keeps the copy while `work` runs. */
   async withImage<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
     const found = this.#cache.get(id);
     // Other programs can reach the cache. A damaged copy is replaced from the packed image.
-    if (found !== undefined && !(await isWhole(found)) && this.#cache.get(id) === found)
+    if (found !== undefined && !(await isComplete(found)) && this.#cache.get(id) === found)
       await this.evict(id);
     const image = this.#cache.get(id) ?? { copy: this.#unpack(id, packed), users: 0 };
     this.#cache.delete(id);
@@ -108,23 +108,23 @@ export class Images {
     }
   }
 
-  /** Removes the cached copy. The next use unpacks the image of the checkpoint. */
+  /** Removes the copy from the cache. The next use unpacks the image of the checkpoint. */
   async evict(id: CheckpointId): Promise<void> {
     const image = this.#cache.get(id);
     this.#cache.delete(id);
     if (image !== undefined) await this.#evictIfUnused(id, image);
   }
 
-  /** Removes the copy, unless it is in use or stays cached. */
+  /** Deletes the copy, unless it is in use or stays cached. */
   async #evictIfUnused(id: CheckpointId, image: Image): Promise<void> {
     const path = await image.copy.then(
       (copy) => copy.path,
       () => undefined,
     );
     if (image.users > 0) return;
-    const isAtHand = this.#cache.get(id) === image;
-    if (isAtHand && path !== undefined && this.#inMemory.has(path)) return;
-    if (isAtHand) this.#cache.delete(id);
+    const isCached = this.#cache.get(id) === image;
+    if (isCached && path !== undefined && this.#inMemory.has(path)) return;
+    if (isCached) this.#cache.delete(id);
     if (path !== undefined) await this.#delete(path);
   }
 
@@ -134,7 +134,7 @@ export class Images {
     return { path, sizes: await sizesIn(path) };
   }
 
-  /** Uses memory when there is room, and the disk when other programs fill the memory meanwhile. */
+  /** Writes into memory if there is room, and to the disk if other programs fill the memory meanwhile. */
   async #writeNew(bytes: number | undefined, fill: (path: string) => Promise<void>): Promise<string> {
     const path = bytes === undefined ? undefined : await this.#newInMemory(bytes);
     if (path === undefined) return this.#fillOrDelete(await this.#newOnDisk(), fill);
@@ -154,7 +154,10 @@ export class Images {
     }
   }
 
-  /** Drops unused copies when needed. Other programs that write to memory may have filled it nevertheless. */
+  /**
+   * Makes a directory in memory; evicts unused copies if they take its room. Undefined when there is no room, also because
+   * other programs have filled the memory.
+   */
   async #newInMemory(bytes: number): Promise<string | undefined> {
     const { memory } = this.#directories;
     if (memory === undefined || bytes > memory.bytes) return undefined;
@@ -206,8 +209,11 @@ async function sizesIn(directory: string): Promise<Map<string, number>> {
   return sizes;
 }
 
-/** Whether a copy has all its files in their sizes. A copy that could not be made counts as whole: its own failure is reported. */
-async function isWhole({ copy }: Image): Promise<boolean> {
+/**
+ * Whether a copy has all its files in their sizes. Returns true for a copy that failed: the caller gets the original error
+ * when it awaits the copy.
+ */
+async function isComplete({ copy }: Image): Promise<boolean> {
   const made = await copy.catch(() => undefined);
   if (made === undefined) return true;
   const found = await sizesIn(made.path).catch(() => new Map<string, number>());

@@ -9,11 +9,17 @@ export async function* findInstances(ctx: RuntimeContext): AsyncGenerator<Instan
     seen.add(instanceName(ctx.serverTag, instance));
     yield instance;
   }
-  for await (const stray of strayInstances(ctx)) if (!seen.has(instanceName(ctx.serverTag, stray))) yield stray;
+  for await (const stray of strayInstances(ctx))
+    if (!seen.has(instanceName(ctx.serverTag, stray))) yield stray;
 }
 
 /** Instances that have a container, a network namespace or a control group, with or without a record. */
-async function* strayInstances({ runsc, network, cgroups, serverTag }: RuntimeContext): AsyncGenerator<Instance> {
+async function* strayInstances({
+  runsc,
+  network,
+  cgroups,
+  serverTag,
+}: RuntimeContext): AsyncGenerator<Instance> {
   const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
   for (const name of new Set(names)) {
     const instance = instanceOfName(serverTag, name);

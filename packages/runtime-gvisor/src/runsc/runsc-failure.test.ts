@@ -4,7 +4,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { lastLogged, runscFailure } from './runsc-failure.ts';
 
-const failed = { subcommand: 'checkpoint', container: 'c', status: 128, output: 'checkpoint failed: why' } as const;
+const failed = {
+  subcommand: 'checkpoint',
+  container: 'c',
+  status: 128,
+  output: 'checkpoint failed: why',
+} as const;
 
 describe('a failure of runsc', () => {
   it('has the first line as its message, without the call stack of the sentry', () => {

@@ -1,10 +1,10 @@
 /**
- * Controls containers with the program `runsc`: creates, pauses, checkpoints, restores and removes them.
+ * Controls containers with the program `runsc`: creates, freezes, checkpoints, restores and removes them.
  *
  * This class keeps no state of containers: that lies in runsc's state directory and in the processes. Calls for one
  * container must not overlap; calls for different containers may. An abort kills the command, not the container: a
  * container that was being created or restored may then exist in any state and must be deleted. A sentry that was
- * writing an image goes on until the image is written, and `resume` waits for that.
+ * writing an image goes on until the image is written, and `thaw` waits for that.
  */
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
@@ -13,7 +13,7 @@ import { TorporError } from '@torpor/protocol';
 import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
 import type { Container, ContainerState, NamedContainer } from './runsc-container.ts';
-import { lastLogged, logSize, runscFailure, type RunscCommand } from './runsc-failure.ts';
+import { lastLogged, logSize, type RunscCommand, runscFailure } from './runsc-failure.ts';
 import {
   isAlive,
   KnownSentries,
@@ -98,17 +98,17 @@ export class Runsc {
     });
   }
 
-  /** Stops all processes inside. Does nothing when they are paused. Breaks a container that was never started. */
+  /** Stops all processes inside (`runsc pause`). Does nothing when they are frozen. Breaks a container that was never started. */
   async freeze(container: NamedContainer, signal: AbortSignal): Promise<void> {
     await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
   }
 
-  /** Lets the processes go on. Does nothing when they run. */
+  /** Lets the processes go on (`runsc resume`). Does nothing when they run. */
   async thaw(container: NamedContainer, signal: AbortSignal): Promise<void> {
     await this.#runAttached('resume', container, ['resume', container.id], signal, { already: 'running' });
   }
 
-  /** Writes the memory image into a directory without one. The container stays paused or running, as it was. */
+  /** Writes the memory image into a directory without one. The container stays frozen or running, as it was. */
   async checkpoint(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
     if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVastMemory(container);
     const args = [
@@ -123,7 +123,7 @@ export class Runsc {
 
   /**
    * The state that runsc has recorded and the kernel confirms. Starts no program and does not ask the sentry, which is
-   * enough to know whether the container lives and whether it is paused.
+   * enough to know whether the container lives and whether it is frozen.
    */
   async recordedState(id: string): Promise<ContainerState> {
     const recorded = await this.#states.read(id);

@@ -16,7 +16,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { openPortsOf } from '../routes/ports.ts';
 
 export interface OpenGatewayContext {
-  /** Asked late: the engine is made with the gateway's doors in its hand. */
+  /** A function, because the engine is created after the gateway and needs the gateway's gates. */
   readonly engine: () => Engine;
   readonly db: Database;
   readonly clock: Clock;
