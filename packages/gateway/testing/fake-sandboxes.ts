@@ -11,7 +11,7 @@ export interface FakeSandbox {
   onWake: (signal: AbortSignal) => Promise<void>;
   readonly wakes: number[];
   dials: number;
-  /** Leases that are held now. */
+  /** Leases that are not released yet. */
   leases: number;
   /** Leases that were ever taken. */
   leasesTaken: number;

@@ -295,7 +295,7 @@ describe('a WebSocket whose sandbox is paused', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('may connect again at once, and is held until the sandbox runs', async () => {
+  it('may connect again at once, and is queued until the sandbox runs', async () => {
     const app = await sockets();
     app.on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
     const client = connect();
