@@ -135,13 +135,13 @@ describe.skipIf(why !== null)('failures of runsc, of the server and of records',
     const whole = await world.started();
     const unwritten: Instance = { sandboxId: `sbx_${'x'.repeat(20)}`, generation: 2 };
     await mkdir(dirname(record(unwritten)), { recursive: true });
-    const prepared = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
-    await mkdir(join(prepared, 'root'), { recursive: true });
+    const unassigned = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
+    await mkdir(join(unassigned, 'root'), { recursive: true });
     const name = `${serverTag(world.dataDir)}-berth-abcdef012345`;
     await runSystemProgram('ip', ['netns', 'add', name]);
     await world.reopen();
     expect(await runSystemProgram('ip', ['netns', 'list'])).not.toContain(name);
-    expect(await readdir(dirname(prepared))).not.toContain('abcdef012345');
+    expect(await readdir(dirname(unassigned))).not.toContain('abcdef012345');
     expect(await output(whole, 'echo here')).toBe('here');
     await world.runtime.destroy(unwritten, unhurried);
   });

@@ -381,8 +381,13 @@ export class GvisorRuntime implements Runtime {
     const paths = files.paths(instance);
     const name = record?.container.id ?? instanceName(serverTag, instance);
     const bundle = record?.container.bundle ?? paths.bundle;
-    const place = { name, bundle, rootfs: record?.rootfs ?? paths.rootfs, directory: dirname(bundle) };
-    const bytes = await tearDownContainer(this.#ctx, place, signal);
+    const containerPaths = {
+      name,
+      bundle,
+      rootfs: record?.rootfs ?? paths.rootfs,
+      directory: dirname(bundle),
+    };
+    const bytes = await tearDownContainer(this.#ctx, containerPaths, signal);
     if (bytes.sent + bytes.received > 0) this.#egressOfDestroyed.push({ instance, ...bytes });
     if (record !== undefined) {
       const isSealed = await removeInstanceLayers(this.#ctx, record);

@@ -23,7 +23,7 @@ export async function removeLeftovers(ctx: RuntimeContext, signal: AbortSignal):
   }
   const isUsed = async (name: string) =>
     usedContainers.has(name) || (!isEveryRecordReadable && (await mayRun(ctx, name)));
-  await removePrepared(ctx, isUsed, signal);
+  await removeUnassigned(ctx, isUsed, signal);
   await layerStore.sweep();
   const claims = await layerStore.claims();
   if (!isEveryRecordReadable || claims === undefined) return;
@@ -38,16 +38,16 @@ async function mayRun({ runsc }: RuntimeContext, name: string): Promise<boolean>
   );
 }
 
-async function removePrepared(
+async function removeUnassigned(
   ctx: RuntimeContext,
   isUsed: (name: string) => Promise<boolean>,
   signal: AbortSignal,
 ): Promise<void> {
   const { unassignedDir, serverTag, network, runsc, cgroups } = ctx;
-  const prepared = new RegExp(`^${serverTag}-(berth|template)-([0-9a-z]+)$`);
+  const unassigned = new RegExp(`^${serverTag}-(berth|template)-([0-9a-z]+)$`);
   const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
   const numbers = [
-    ...names.flatMap((name) => prepared.exec(name)?.[2] ?? []),
+    ...names.flatMap((name) => unassigned.exec(name)?.[2] ?? []),
     ...(await readdir(unassignedDir)),
   ];
   for (const number of new Set(numbers)) {

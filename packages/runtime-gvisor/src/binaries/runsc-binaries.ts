@@ -93,16 +93,16 @@ export class RunscBinaries {
   }
 
   async #keep(digest: string, program: string, version: string): Promise<RunscBinary> {
-    const place = join(this.#root, digest);
-    await mapWriteErrors(place, async () => {
-      await mkdir(place, { recursive: true, mode: 0o700 });
-      const arriving = join(place, 'arriving');
+    const directory = join(this.#root, digest);
+    await mapWriteErrors(directory, async () => {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      const arriving = join(directory, 'arriving');
       await rm(arriving, { force: true });
       await duplicate(program, arriving);
       await syncFile(arriving);
-      await rename(arriving, join(place, 'runsc'));
+      await rename(arriving, join(directory, 'runsc'));
       // Written last: the version file proves that the program is complete, also after a power failure.
-      await writeFileDurably(join(place, 'version'), version);
+      await writeFileDurably(join(directory, 'version'), version);
     });
     return this.#add(digest, version);
   }
@@ -119,7 +119,7 @@ export class RunscBinaries {
   }
 }
 
-/** Programs installed by Torpor are never written to again, so a hard link is enough. Others may be overwritten in place. */
+/** Programs installed by Torpor are never written to again, so a hard link is enough. Others may be overwritten in directory. */
 async function duplicate(program: string, to: string): Promise<void> {
   const copy = () => copyFile(program, to);
   if (program.startsWith(`${MACHINE_WIDE}/`)) await link(program, to).catch(copy);

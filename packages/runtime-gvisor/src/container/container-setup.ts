@@ -86,7 +86,7 @@ export interface ContainerSetupOptions extends HostResourcesOptions {
  * under such a name. The name contains `berth` (historical); it must not change, because running containers, network
  * namespaces and cgroups carry it.
  */
-export function newUnassignedPlace({ serverTag, unassignedDir }: RuntimeContext) {
+export function newUnassignedPaths({ serverTag, unassignedDir }: RuntimeContext) {
   const number = randomBytes(6).toString('hex');
   return { name: `${serverTag}-berth-${number}`, directory: join(unassignedDir, number) };
 }

@@ -11,7 +11,7 @@ import {
   type HostResources,
   type HostResourcesSource,
   makeHostResources,
-  newUnassignedPlace,
+  newUnassignedPaths,
   tearDownContainer,
 } from './container-setup.ts';
 
@@ -74,7 +74,7 @@ export class HostResourcePool {
   async #make(source: HostResourcesSource): Promise<PooledResources> {
     const { signal } = this.#closing;
     signal.throwIfAborted();
-    const { name, directory } = newUnassignedPlace(this.#ctx);
+    const { name, directory } = newUnassignedPaths(this.#ctx);
     const paths = pathsIn(directory);
     try {
       const options = { name, paths, source, hostname: 'sandbox' };

@@ -11,7 +11,7 @@ import type { RuntimeContext } from '../runtime-context.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
-  newUnassignedPlace,
+  newUnassignedPaths,
   setUpContainer,
   tearDownContainer,
 } from './container-setup.ts';
@@ -131,7 +131,7 @@ export class WarmPool {
 
   async #create(checkpoint: ExpectedCheckpoint, signal: AbortSignal): Promise<PreCreatedContainer> {
     const { layers, runsc, clock } = this.#ctx;
-    const { name, directory } = newUnassignedPlace(this.#ctx);
+    const { name, directory } = newUnassignedPaths(this.#ctx);
     const source = await containerSourceFor(this.#ctx, needsOf(checkpoint), 'memory');
     const upper = await layers.create();
     const paths = pathsIn(directory);

@@ -30,15 +30,15 @@ describe.skipIf(process.getuid?.() !== 0)('read-only binds', () => {
     (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(directory));
 
   it('shows the current contents, and refuses writes', async () => {
-    const place = await readOnlyBinds.mount(source, unhurried);
-    expect(await readFile(join(place, 'file'), 'utf8')).toBe('content');
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
+    expect(await readFile(join(mountPoint, 'file'), 'utf8')).toBe('content');
     await writeFile(join(source, 'later'), 'x');
-    expect((await readdir(place)).toSorted()).toEqual(['file', 'later']);
+    expect((await readdir(mountPoint)).toSorted()).toEqual(['file', 'later']);
     for (const attempt of [
-      () => writeFile(join(place, 'new'), 'x'),
-      () => writeFile(join(place, 'file'), 'x'),
-      () => rm(join(place, 'file')),
-      () => mkdir(join(place, 'd')),
+      () => writeFile(join(mountPoint, 'new'), 'x'),
+      () => writeFile(join(mountPoint, 'file'), 'x'),
+      () => rm(join(mountPoint, 'file')),
+      () => mkdir(join(mountPoint, 'd')),
     ]) {
       await expect(attempt()).rejects.toMatchObject({ code: 'EROFS' });
     }
@@ -46,10 +46,10 @@ describe.skipIf(process.getuid?.() !== 0)('read-only binds', () => {
   });
 
   it('cannot be written through a second mount of it', async () => {
-    const place = await readOnlyBinds.mount(source, unhurried);
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
     const again = join(directory, 'again');
     await mkdir(again);
-    await run('mount', ['--bind', place, again]);
+    await run('mount', ['--bind', mountPoint, again]);
     try {
       await expect(writeFile(join(again, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
     } finally {
@@ -58,22 +58,22 @@ describe.skipIf(process.getuid?.() !== 0)('read-only binds', () => {
   });
 
   it('is mounted once, whether this server or the next asks again', async () => {
-    const place = await readOnlyBinds.mount(source, unhurried);
-    expect(await readOnlyBinds.mount(source, unhurried)).toBe(place);
-    expect(await new ReadOnlyBinds(join(directory, 'view')).mount(source, unhurried)).toBe(place);
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
+    expect(await readOnlyBinds.mount(source, unhurried)).toBe(mountPoint);
+    expect(await new ReadOnlyBinds(join(directory, 'view')).mount(source, unhurried)).toBe(mountPoint);
     expect(await mounts()).toHaveLength(1);
   });
 
   it('is mounted again when it was made writable, or its source was replaced', async () => {
-    const place = await readOnlyBinds.mount(source, unhurried);
-    await run('mount', ['-o', 'remount,bind,rw', place]);
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
+    await run('mount', ['-o', 'remount,bind,rw', mountPoint]);
     await readOnlyBinds.mount(source, unhurried);
-    await expect(writeFile(join(place, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
+    await expect(writeFile(join(mountPoint, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
     await rm(source, { recursive: true });
     await mkdir(source);
     await writeFile(join(source, 'second'), '');
     await readOnlyBinds.mount(source, unhurried);
-    expect(await readdir(place)).toEqual(['second']);
+    expect(await readdir(mountPoint)).toEqual(['second']);
     expect(await mounts()).toHaveLength(1);
   });
 

@@ -43,8 +43,8 @@ export class Images {
   readonly #inMemory = new Map<string, number>();
   #nextDirectory = 0;
 
-  constructor(places: ImageDirectories) {
-    this.#directories = places;
+  constructor(directories: ImageDirectories) {
+    this.#directories = directories;
   }
 
   /** Deletes what an earlier server cached, because a copy may be incomplete. */

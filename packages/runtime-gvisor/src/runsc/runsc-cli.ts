@@ -1,4 +1,4 @@
-/** The command line of runsc: its flags, the place where a command runs, and the time it may take. */
+/** The command line of runsc: its flags, the namespace in which a command runs, and the time it may take. */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
