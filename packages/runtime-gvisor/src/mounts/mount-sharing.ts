@@ -45,7 +45,7 @@ async function mount(
   await programOutput('mount', args, { signal, timeoutMs: TIMEOUT_MS, launcher });
 }
 
-/** The mount that a path lies on. Of several mounts at one namespace the last is visible. */
+/** The mount that a path lies on. Of several mounts at one mount point the last is visible. */
 function holdingMount(mounts: readonly Mount[], path: string): Mount | undefined {
   for (let directory = path; ; directory = dirname(directory)) {
     const found = mounts.findLast(({ at }) => at === directory);
