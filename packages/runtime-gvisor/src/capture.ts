@@ -119,10 +119,10 @@ async function sealFiles(
     runsc: record.runsc,
   });
   const sealed = await layers.seal(upper, signal);
-  const top: LayerReference = { id: upper, nonce: sealed.nonce, owner: checkpoint };
-  if (merged === null) return [top, ...under];
+  const sealedUpper: LayerReference = { id: upper, nonce: sealed.nonce, owner: checkpoint };
+  if (merged === null) return [sealedUpper, ...under];
   const { nonce } = await layers.inspect(merged);
-  return [top, { id: merged, nonce, owner: checkpoint }, ...under];
+  return [sealedUpper, { id: merged, nonce, owner: checkpoint }, ...under];
 }
 
 /** Captures the files of an instance whose container is dead: its upper layer, without memory. */

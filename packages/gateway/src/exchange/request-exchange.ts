@@ -77,14 +77,14 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     parts.response.on('close', this.#onClientClosed);
   }
 
-  /** Enters the gate. The exchange may be over when this returns. */
+  /** Submits the exchange to the gate. The exchange may be over when this returns. */
   start(): void {
     const { gate, port, onQueued: held } = this.#parts;
     gate.submit(port, this);
     if (this.#mode === 'queued') held(this);
   }
 
-  /** Leaves the queue. False when the exchange is not in it. */
+  /** Takes the exchange out of its queue. False when the exchange is in none. */
   withdraw(): boolean {
     if (this.#mode !== 'queued') return false;
     const { gate, port } = this.#parts;

@@ -29,7 +29,7 @@ type TunnelEvent =
   /** A pause begins, or the app's connection broke during one. */
   'asked_to_end' | 'close_frame_sent' | 'sockets_closed';
 
-/** An event without an entry leaves the mode as it is. */
+/** Events that the table does not list are ignored. */
 const TRANSITIONS: Readonly<Record<TunnelMode, Readonly<Partial<Record<TunnelEvent, TunnelMode>>>>> = {
   open: { asked_to_end: 'ending', sockets_closed: 'over' },
   ending: { close_frame_sent: 'close_sent', sockets_closed: 'over' },

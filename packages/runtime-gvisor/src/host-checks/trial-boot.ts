@@ -25,9 +25,9 @@ export async function trialBoot(program: string, directory: string, signal: Abor
     if (is !== 'running') throw new TorporError('internal', `The restored sandbox is ${is}.`);
   } finally {
     // The containers are removed also when the caller has aborted.
-    const unhurried = new AbortController().signal;
+    const neverAborted = new AbortController().signal;
     for (const container of [first, second]) {
-      await runsc.killProcesses(container, unhurried);
+      await runsc.killProcesses(container, neverAborted);
       await runsc.deleteState(container.id);
     }
   }

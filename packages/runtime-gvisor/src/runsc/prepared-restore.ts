@@ -1,5 +1,5 @@
 /**
- * Restores that begin before it is known which image to restore: runsc spends much of its time (some 20 ms) before it
+ * Starts `runsc restore` before the image is known: runsc spends much of its time (some 20 ms) before it
  * looks at the image.
  *
  * Every command of runsc takes the lock of its container first. A shell takes that lock, starts `runsc restore`, and
