@@ -105,10 +105,10 @@ describe('the version of runsc', () => {
     ['runsc version release-20230601.0\n', 20230601, true],
     ['runsc version 0.0~20221219.0\n', 20221219, false],
     ['runsc version VERSION_MISSING\n', null, false],
-  ])('contains its day: %j', (printed, day, usable) => {
+  ])('contains its release date: %j', (printed, releaseDate, usable) => {
     const version = parseRunscVersion(printed);
 
-    expect(version?.releaseDate).toBe(day);
+    expect(version?.releaseDate).toBe(releaseDate);
     expect(version !== undefined && isUsable(version.releaseDate)).toBe(usable);
   });
 

@@ -9,7 +9,7 @@ import { dayOf } from '../binaries/releases.mjs';
 export interface RunscVersion {
   /** As the program prints it, such as `release-20240729.0` or `0.0~20240729.0`. */
   readonly name: string;
-  /** The day in the name, such as 20240729; null when there is none, as in a build by hand. */
+  /** The release date in the name, as YYYYMMDD; null when there is none, as in a build by hand. */
   readonly releaseDate: number | null;
 }
 
