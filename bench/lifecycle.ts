@@ -81,11 +81,11 @@ async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
   const checkpoint = await time(ROUNDS, async (i) => {
     const image = join(dir, `image-${megabytes}-${i}`);
     images.push(image);
-    await runsc.pause(first, unhurried);
+    await runsc.freeze(first, unhurried);
     await runsc.checkpoint(first, image, unhurried);
-    await runsc.resume(first, unhurried);
+    await runsc.thaw(first, unhurried);
   });
-  await runsc.end(first, unhurried);
+  await runsc.killProcesses(first, unhurried);
   const restored: Container[] = [];
   const restore: number[] = [];
   return {
@@ -96,7 +96,7 @@ async function bareFloor(dir: string, megabytes: number): Promise<Contender> {
       const began = performance.now();
       await runsc.restore(one, images[0] ?? '', unhurried);
       restore.push(performance.now() - began);
-      await runsc.end(one, unhurried);
+      await runsc.killProcesses(one, unhurried);
     },
     lines: () => [
       { what: 'runsc pause, checkpoint, resume: the server alone', times: checkpoint },

@@ -22,7 +22,7 @@ import {
 import { type ClientRequest, type ClientResponse, isHttp2 } from './response/client-http.ts';
 import { GatewayResponses, previewHost } from './response/gateway-responses.ts';
 import { type PreviewRoute, type Route, routeOf } from './route/route.ts';
-import type { Sandboxes } from './sandboxes.ts';
+import type { SandboxDirectory } from './sandbox-directory.ts';
 import type { GatewaySettings } from './settings.ts';
 
 export interface GatewayObserver extends GateObserver {
@@ -32,7 +32,7 @@ export interface GatewayObserver extends GateObserver {
 }
 
 export interface GatewayParts {
-  readonly sandboxes: Sandboxes;
+  readonly sandboxes: SandboxDirectory;
   readonly keys: Keys;
   readonly clock: Clock;
   readonly ids: Pick<Ids, 'next'>;
@@ -86,9 +86,9 @@ export class Gateway {
     };
   }
 
-  /** How many requests are held. */
-  get held(): number {
-    return this.gates.held;
+  /** How many requests are queued. */
+  get queuedRequests(): number {
+    return this.gates.queuedRequests;
   }
 
   /** Must be called before the first request. */
@@ -116,14 +116,14 @@ export class Gateway {
   handle(request: ClientRequest, response: ClientResponse, expectsContinue = false): boolean {
     const route = this.#route(request);
     if (route.to === 'api') return false;
-    void this.#take(route, { request, response, expectsContinue, upgrade: undefined });
+    void this.#handleRoute(route, { request, response, expectsContinue, upgrade: undefined });
     return true;
   }
 
   /** Takes a request whose head names neither sandbox nor port; the caller has found them otherwise. */
-  pass(sandboxId: SandboxId, port: number, request: ClientRequest, response: ClientResponse): void {
+  handleFor(sandboxId: SandboxId, port: number, request: ClientRequest, response: ClientResponse): void {
     const named = { sandboxId, port, by: 'headers', dialect: 'e2b', path: request.url ?? '/' } as const;
-    void this.#take(
+    void this.#handleRoute(
       { to: 'preview', ...named },
       { request, response, expectsContinue: false, upgrade: undefined },
     );
@@ -134,12 +134,12 @@ export class Gateway {
     const route = this.#route(request);
     if (route.to === 'api') return false;
     const response = responseOn(request, socket);
-    void this.#take(route, { request, response, expectsContinue: false, upgrade: { socket, head } });
+    void this.#handleRoute(route, { request, response, expectsContinue: false, upgrade: { socket, head } });
     return true;
   }
 
   /** Whether a request is not for the API. */
-  takes(request: IncomingMessage): boolean {
+  isPreviewRequest(request: IncomingMessage): boolean {
     return this.#route(request).to !== 'api';
   }
 
@@ -154,7 +154,10 @@ export class Gateway {
     return routeOf({ method, target, rawHeaders, authority }, this.#domainName);
   }
 
-  async #take(route: Exclude<Route, { to: 'api' }>, preview: Omit<PreviewRequest, 'route'>): Promise<void> {
+  async #handleRoute(
+    route: Exclude<Route, { to: 'api' }>,
+    preview: Omit<PreviewRequest, 'route'>,
+  ): Promise<void> {
     const { request, response } = preview;
     const { observe } = this.#parts;
     if (!isHttp2(request)) {

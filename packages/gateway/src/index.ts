@@ -1,11 +1,11 @@
 export { LINK_PARAMETER } from './access/access-check.ts';
-export { engineSandboxes } from './engine-sandboxes.ts';
+export { engineSandboxDirectory } from './engine-sandbox-directory.ts';
 export { Gateway, type GatewayObserver, type GatewayParts, type PublicAddress } from './gateway.ts';
 export type { Keys } from './preview-request.ts';
 export { createPublicServer, type PublicServer, type PublicServerOptions } from './public-server.ts';
 export type { ClientResponse } from './response/client-http.ts';
 export { hostNameOf } from './route/host-name.ts';
-export type { Sandboxes, SandboxFacts } from './sandboxes.ts';
+export type { SandboxDirectory, SandboxInfo } from './sandbox-directory.ts';
 export {
   DEFAULT_GATEWAY_SETTINGS,
   GATEWAY_SETTING_ORDER,

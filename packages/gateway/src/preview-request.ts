@@ -10,7 +10,7 @@ import type { Tokens } from './access/tokens.ts';
 import { RequestExchange } from './exchange/request-exchange.ts';
 import type { Origin } from './exchange/request-head.ts';
 import { openTunnel, type Upgrade } from './exchange/web-socket-upgrade.ts';
-import { heldTooLong, unknownSandbox } from './gate/refusals.ts';
+import { queuedTooLong, unknownSandbox } from './gate/refusals.ts';
 import type { SandboxGate } from './gate/sandbox-gate.ts';
 import type { SandboxGates } from './gate/sandbox-gates.ts';
 import { readPreviewStatus, STATUS_PATH } from './read-preview-status.ts';
@@ -25,7 +25,7 @@ import { type GatewayResponses, previewHost } from './response/gateway-responses
 import { describeStatus } from './response/preview-status.ts';
 import { hostNameOf } from './route/host-name.ts';
 import { AGENT_PORT, type PreviewRoute } from './route/route.ts';
-import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
+import type { SandboxDirectory, SandboxInfo } from './sandbox-directory.ts';
 import type { GatewaySettings } from './settings.ts';
 
 /** The API keys, as far as the gateway needs them. The server implements it. */
@@ -36,7 +36,7 @@ export interface Keys {
 }
 
 export interface PreviewRequestParts {
-  readonly sandboxes: Sandboxes;
+  readonly sandboxes: SandboxDirectory;
   readonly gates: SandboxGates;
   readonly keys: Keys;
   readonly tokens: Tokens;
@@ -66,7 +66,7 @@ export async function handlePreviewRequest(parts: PreviewRequestParts, asked: Pr
     if (preview.upgrade !== undefined && bodyKindOf(request) !== 'none')
       throw new TorporError('invalid_request', 'A request that becomes a WebSocket has no body.');
     const org = route.by === 'path' ? await parts.keys.orgOf(request.headers) : undefined;
-    const sandbox = parts.gates.peek(route.sandboxId)?.facts ?? (await loadSandbox(parts, route));
+    const sandbox = parts.gates.findGate(route.sandboxId)?.info ?? (await loadSandbox(parts, route));
     preview = { ...asked, route: { ...route, dialect: dialectOf(route, sandbox) } };
     if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);
     const origin = originOf(request);
@@ -76,7 +76,7 @@ export async function handlePreviewRequest(parts: PreviewRequestParts, asked: Pr
     if (asksForStatus(route)) return await sendStatus(parts, preview);
     const isHealth = route.port === AGENT_PORT && isAgentHealth(request.method ?? '', route.path);
     // Only a running sandbox is asked for its health: the question must not wake one that sleeps.
-    if (isHealth && parts.gates.peek(route.sandboxId)?.epoch === undefined) await loadSandbox(parts, route);
+    if (isHealth && parts.gates.findGate(route.sandboxId)?.run === undefined) await loadSandbox(parts, route);
     const withheld = await credentialHeadersIn(
       request.headers,
       route.sandboxId,
@@ -90,7 +90,7 @@ export async function handlePreviewRequest(parts: PreviewRequestParts, asked: Pr
     refuse(parts, preview, TorporError.from(thrown));
   } finally {
     // A request that was not dispatched must not leave a gate behind.
-    parts.gates.peek(route.sandboxId)?.releaseIfUnused();
+    parts.gates.findGate(route.sandboxId)?.releaseIfUnused();
   }
 }
 
@@ -98,17 +98,17 @@ export async function handlePreviewRequest(parts: PreviewRequestParts, asked: Pr
  * An E2B client that fetches `getHost(3000)` sends no E2B header. The sandbox tells: it was created through E2B's API.
  * Torpor's own headers and paths are only sent by clients that expect Torpor's responses.
  */
-function dialectOf(route: PreviewRoute, sandbox: SandboxFacts): PreviewRoute['dialect'] {
+function dialectOf(route: PreviewRoute, sandbox: SandboxInfo): PreviewRoute['dialect'] {
   return route.by === 'host' && sandbox.dialect === 'e2b' ? 'e2b' : route.dialect;
 }
 
 async function loadSandbox(
   { sandboxes, gates }: PreviewRequestParts,
   { sandboxId }: PreviewRoute,
-): Promise<SandboxFacts> {
+): Promise<SandboxInfo> {
   const sandbox = await sandboxes.find(sandboxId);
   if (sandbox === undefined) throw unknownSandbox(sandboxId);
-  gates.of(sandboxId).noteSandbox(sandbox);
+  gates.gateFor(sandboxId).updateSandbox(sandbox);
   return sandbox;
 }
 
@@ -129,7 +129,7 @@ function dispatch(
   const { clock, domain } = parts;
   const { route, request, response, upgrade, expectsContinue } = preview;
   const { sandboxId, port, by, path } = route;
-  const gate = parts.gates.of(sandboxId);
+  const gate = parts.gates.gateFor(sandboxId);
   const rules = {
     host: hostNameOf(origin.host) ?? '',
     sharesOrigin: by !== 'host',
@@ -157,7 +157,7 @@ function dispatch(
       expectsContinue,
       contentLength: bodyKindOf(request) === 'chunked' ? undefined : contentLength,
     },
-    held: (waiting) => boundWaiting(parts, preview, gate, waiting),
+    onQueued: (waiting) => boundWaiting(parts, preview, gate, waiting),
     refuse: (error) => refuse(parts, preview, error),
     ...(upgrade === undefined
       ? {}
@@ -179,7 +179,7 @@ function allWithheld(
   return new Set([...withheld, ...(isAgent ? ['x-access-token'] : []), ...(by === 'path' ? ['cookie'] : [])]);
 }
 
-/** Bounds how long a request is held. A program gets an error in the end; a person soon gets the waiting page. */
+/** Bounds how long a request is queued. A program gets an error in the end; a person soon gets the waiting page. */
 function boundWaiting(
   parts: PreviewRequestParts,
   preview: PreviewRequest,
@@ -191,21 +191,21 @@ function boundWaiting(
   const over = new AbortController();
   response.once('close', () => over.abort());
   const isPerson = route.by === 'host' && preview.upgrade === undefined && isNavigation(request);
-  const refuseHeld = () => {
-    if (exchange.leave()) refuse(parts, preview, heldTooLong(route.sandboxId, settings.holdMs));
+  const refuseQueued = () => {
+    if (exchange.withdraw()) refuse(parts, preview, queuedTooLong(route.sandboxId, settings.holdMs));
   };
   const showWaitingPage = () => {
     // With nothing under way the page would reload again and again. The request gets a response soon instead.
-    if (!gate.isStartingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, refuseHeld);
-    if (!exchange.leave()) return;
+    if (!gate.isStartingUp(route.port)) return void wait(settings.holdMs - settings.momentMs, refuseQueued);
+    if (!exchange.withdraw()) return;
     gate.requestWake();
-    const state = gate.isClosed ? 'pausing' : gate.epoch === undefined ? 'resuming' : 'running';
+    const state = gate.isClosed ? 'pausing' : gate.run === undefined ? 'resuming' : 'running';
     const status = describeStatus({ state, portAnswers: false, isComing: true, failure: undefined });
     responses.waiting(request, response, { ...status, statusPath: STATUS_PATH });
   };
   const wait = (ms: number, then: () => void) => void clock.sleep(ms, over.signal).then(then, () => {});
   if (isPerson) wait(settings.momentMs, showWaitingPage);
-  else wait(settings.holdMs, refuseHeld);
+  else wait(settings.holdMs, refuseQueued);
 }
 
 function asksForStatus({ by, path }: PreviewRoute): boolean {
@@ -216,7 +216,7 @@ async function sendStatus(
   parts: PreviewRequestParts,
   { route, request, response }: PreviewRequest,
 ): Promise<void> {
-  const status = await readPreviewStatus(parts, parts.gates.peek(route.sandboxId), route);
+  const status = await readPreviewStatus(parts, parts.gates.findGate(route.sandboxId), route);
   parts.responses.json(request, response, 200, {}, status);
 }
 
@@ -239,7 +239,7 @@ function accessRequestOf(
   return { method, headers, host, scheme };
 }
 
-/** What the connection itself tells. Forwarding headers of the request are not believed. */
+/** Scheme and addresses of the connection itself. Forwarding headers of the request are not trusted. */
 function originOf(request: ClientRequest): Origin {
   const { socket } = request;
   return {

@@ -4,7 +4,7 @@ import { unknownSandbox } from './gate/refusals.ts';
 import type { SandboxGate } from './gate/sandbox-gate.ts';
 import { describeStatus, type PreviewStatus } from './response/preview-status.ts';
 import type { PreviewRoute } from './route/route.ts';
-import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
+import type { SandboxDirectory, SandboxInfo } from './sandbox-directory.ts';
 import type { GatewaySettings } from './settings.ts';
 import { connect } from './upstream/connect.ts';
 
@@ -12,7 +12,7 @@ import { connect } from './upstream/connect.ts';
 export const STATUS_PATH = '/.well-known/torpor/status';
 
 export interface StatusParts {
-  readonly sandboxes: Sandboxes;
+  readonly sandboxes: SandboxDirectory;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
 }
@@ -35,7 +35,7 @@ export async function readPreviewStatus(
 }
 
 /** A port that stays closed counts as answering in the end, so that the page reloads and shows the error. */
-async function portAnswers(parts: StatusParts, sandbox: SandboxFacts, port: number): Promise<boolean> {
+async function portAnswers(parts: StatusParts, sandbox: SandboxInfo, port: number): Promise<boolean> {
   const { sandboxes, clock, settings } = parts;
   const age = sandbox.startedAt === null ? 0 : clock.now() - sandbox.startedAt;
   if (age > settings.startingMs) return true;

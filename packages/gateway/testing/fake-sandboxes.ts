@@ -1,30 +1,30 @@
 /** Fake sandboxes: a test sets their state and the addresses of their ports. */
 import type { Address, AgentAddress } from '@torpor/engine';
 import { bareSandboxId, type SandboxId, TorporError } from '@torpor/protocol';
-import type { Sandboxes, SandboxFacts } from '../src/sandboxes.ts';
+import type { SandboxDirectory, SandboxInfo } from '../src/sandbox-directory.ts';
 
 export interface FakeSandbox {
-  facts: SandboxFacts;
+  info: SandboxInfo;
   readonly ports: Map<number, Address>;
   agent: AgentAddress | undefined;
   /** Runs during a wake, before the sandbox runs; may throw. */
   onWake: (signal: AbortSignal) => Promise<void>;
   readonly wakes: number[];
   dials: number;
-  /** Leases that are held now. */
+  /** Leases that are not released yet. */
   leases: number;
   /** Leases that were ever taken. */
-  holds: number;
+  leasesTaken: number;
 }
 
 let made = 0;
 
-export class FakeSandboxes implements Sandboxes {
+export class FakeSandboxes implements SandboxDirectory {
   readonly #all = new Map<SandboxId, FakeSandbox>();
 
-  make(more: Partial<SandboxFacts> = {}): FakeSandbox & { readonly id: SandboxId; readonly bare: string } {
+  make(more: Partial<SandboxInfo> = {}): FakeSandbox & { readonly id: SandboxId; readonly bare: string } {
     const id: SandboxId = `sbx_${String(++made).padStart(20, 'a')}`;
-    const facts: SandboxFacts = {
+    const info: SandboxInfo = {
       id,
       org: 'default',
       name: null,
@@ -42,57 +42,57 @@ export class FakeSandboxes implements Sandboxes {
     const sandbox = {
       id,
       bare: bareSandboxId(id),
-      facts,
+      info,
       ports: new Map<number, Address>(),
       agent: undefined,
       onWake: async () => {},
       wakes: [] as number[],
       dials: 0,
       leases: 0,
-      holds: 0,
+      leasesTaken: 0,
     };
     this.#all.set(id, sandbox);
     return sandbox;
   }
 
-  become(id: SandboxId, change: Partial<SandboxFacts>): void {
+  become(id: SandboxId, change: Partial<SandboxInfo>): void {
     const sandbox = this.#get(id);
-    sandbox.facts = { ...sandbox.facts, ...change };
+    sandbox.info = { ...sandbox.info, ...change };
   }
 
-  async find(id: SandboxId): Promise<SandboxFacts | undefined> {
-    return this.#all.get(id)?.facts;
+  async find(id: SandboxId): Promise<SandboxInfo | undefined> {
+    return this.#all.get(id)?.info;
   }
 
-  async wake({ id }: SandboxFacts, signal: AbortSignal): Promise<void> {
+  async wake({ id }: SandboxInfo, signal: AbortSignal): Promise<void> {
     const sandbox = this.#get(id);
-    sandbox.wakes.push(sandbox.facts.generation);
+    sandbox.wakes.push(sandbox.info.generation);
     await sandbox.onWake(signal);
-    this.become(id, { state: 'running', generation: sandbox.facts.generation + 1 });
+    this.become(id, { state: 'running', generation: sandbox.info.generation + 1 });
   }
 
-  async dial({ id }: SandboxFacts, port: number): Promise<Address | null> {
+  async dial({ id }: SandboxInfo, port: number): Promise<Address | null> {
     const sandbox = this.#get(id);
     sandbox.dials++;
     this.#assertRunning(sandbox);
     return sandbox.ports.get(port) ?? null;
   }
 
-  async agent({ id }: SandboxFacts): Promise<AgentAddress> {
+  async agent({ id }: SandboxInfo): Promise<AgentAddress> {
     const sandbox = this.#get(id);
     this.#assertRunning(sandbox);
     if (sandbox.agent === undefined) throw new TorporError('unreachable', 'The sandbox has no agent.');
     return sandbox.agent;
   }
 
-  async openPorts({ id }: SandboxFacts): Promise<readonly number[]> {
+  async openPorts({ id }: SandboxInfo): Promise<readonly number[]> {
     return [...this.#get(id).ports.keys()];
   }
 
-  hold(id: SandboxId): () => void {
+  keepAwake(id: SandboxId): () => void {
     const sandbox = this.#get(id);
     sandbox.leases++;
-    sandbox.holds++;
+    sandbox.leasesTaken++;
     return () => {
       sandbox.leases--;
     };
@@ -104,7 +104,7 @@ export class FakeSandboxes implements Sandboxes {
     return sandbox;
   }
 
-  #assertRunning({ facts }: FakeSandbox): void {
-    if (facts.state !== 'running') throw new TorporError('transitioning', `The sandbox is ${facts.state}.`);
+  #assertRunning({ info }: FakeSandbox): void {
+    if (info.state !== 'running') throw new TorporError('transitioning', `The sandbox is ${info.state}.`);
   }
 }

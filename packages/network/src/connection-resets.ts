@@ -1,6 +1,9 @@
 /**
- * Resets every TCP connection between a sandbox and this machine, whichever process has the other end. A memory image cannot
- * be written while a connection is open, and both sides must get the reset.
+ * Resets every TCP connection between a sandbox and this machine, whichever process has the other end.
+ *
+ * Connections to the outside are reset before an image is written, so that both ends learn of it. runsc (2026) would
+ * restore them as closed: the program would read an ordinary end of stream and take half an answer for a whole one, and
+ * the other end would hear nothing; an older runsc cannot restore them.
  */
 import { connect } from 'node:net';
 import type { Clock } from '@torpor/engine';

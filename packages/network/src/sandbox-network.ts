@@ -123,9 +123,9 @@ export class SandboxNetwork {
   }
 
   /**
-   * Resets all connections between the instance and the outside, so that its memory can be written, and refuses new ones
-   * until `release`. Resolves with the connections that may still be open, usually none. With open connections a memory
-   * image cannot be written.
+   * Resets all connections between the instance and the outside, and refuses new ones until `release`. Resolves with the
+   * connections that may still be open, usually none. While there are any, the caller must not write a memory image;
+   * `connection-resets.ts` says why.
    */
   reset(name: string): Promise<readonly TrackedConnection[]> {
     return this.#mutex.run(name, async () => {

@@ -23,11 +23,12 @@ import { instanceName, serverTag } from './instance/instance-names.ts';
 const why = await whyNoGvisor();
 const PORT = 8_000;
 
-describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
+describe.skipIf(why !== null)('failures of runsc, of the server and of records', { timeout: 120_000 }, () => {
   /** Each line names a command that runsc fails at, once. */
   const faults = join(tmpdir(), `runsc-faults-${randomBytes(6).toString('hex')}`);
   const program = `${faults}.sh`;
-  const fail = (...verbs: string[]) => writeFile(faults, verbs.map((verb) => `${verb}\n`).join(''));
+  const fail = (...commands: string[]) =>
+    writeFile(faults, commands.map((command) => `${command}\n`).join(''));
   let world: GvisorWorld;
 
   beforeAll(async () => {
@@ -57,7 +58,7 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
   const output = async (instance: Instance, command: string) =>
     (await world.run(instance, command)).output.trim();
 
-  it('of a freeze, the sandbox runs on with its network (R86)', async () => {
+  it('a failed freeze leaves the sandbox running with its network (R86)', async () => {
     const instance = await world.started();
     await world.program.listen?.(instance, PORT);
     await fail('pause');
@@ -67,7 +68,7 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     expect(await output(instance, 'echo here')).toBe('here');
   });
 
-  it('of a restore, the restore is tried again before all processes are given up (R92)', async () => {
+  it('a failed restore is tried again before all processes are given up (R92)', async () => {
     const instance = await world.started();
     expect(await world.program.counter?.(instance)).toBe(0);
     await world.program.write(instance, '/home/user/a', 'a');
@@ -79,7 +80,7 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     expect(await world.program.counter?.(next)).toBe(1);
   });
 
-  it('of every restore, the memory is reported unusable and the files can be started', async () => {
+  it('when every restore fails, the memory is reported unusable and the files can be started', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'a');
     const checkpoint = await paused(world, instance, 'memory');
@@ -94,7 +95,7 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     expect(await world.program.read(third, '/home/user/a')).toBe('a');
   });
 
-  it('of the first of two captures, discarding its checkpoint leaves the second checkpoint usable', async () => {
+  it('when the first of two captures fails, discarding its checkpoint leaves the second checkpoint usable', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'kept');
     await world.runtime.freeze(instance, unhurried);
@@ -112,7 +113,7 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     expect(await world.program.read(next, '/home/user/a')).toBe('kept');
   });
 
-  it('that lost the record of an instance, the instance is listed and destroyed completely (R112)', async () => {
+  it('an instance without its record is listed and destroyed completely (R112)', async () => {
     const [whole, halved] = [await world.started(), await world.started()];
     const { sandboxId, generation } = halved;
     // The record is gone; network namespace, container, mount and control group stay.
@@ -130,22 +131,22 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     expect(await runSystemProgram('ip', ['netns', 'list'])).not.toContain(name);
   });
 
-  it('before the record of a start was written, the next server removes what the start had taken (R112)', async () => {
+  it('when a server ends before a start has its record, the next server removes what the start had taken (R112)', async () => {
     const whole = await world.started();
     const unwritten: Instance = { sandboxId: `sbx_${'x'.repeat(20)}`, generation: 2 };
     await mkdir(dirname(record(unwritten)), { recursive: true });
-    const prepared = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
-    await mkdir(join(prepared, 'root'), { recursive: true });
+    const unassigned = join(world.dataDir, 'gvisor', 'berths', 'abcdef012345');
+    await mkdir(join(unassigned, 'root'), { recursive: true });
     const name = `${serverTag(world.dataDir)}-berth-abcdef012345`;
     await runSystemProgram('ip', ['netns', 'add', name]);
     await world.reopen();
     expect(await runSystemProgram('ip', ['netns', 'list'])).not.toContain(name);
-    expect(await readdir(dirname(prepared))).not.toContain('abcdef012345');
+    expect(await readdir(dirname(unassigned))).not.toContain('abcdef012345');
     expect(await output(whole, 'echo here')).toBe('here');
     await world.runtime.destroy(unwritten, unhurried);
   });
 
-  it('that left something of a destroyed instance, the next destroy removes it (R112)', async () => {
+  it('what is left of a destroyed instance is removed by the next destroy (R112)', async () => {
     const gone: Instance = { sandboxId: `sbx_${'y'.repeat(20)}`, generation: 1 };
     await world.runtime.destroy(gone, unhurried);
     await runSystemProgram('ip', ['netns', 'add', instanceName(serverTag(world.dataDir), gone)]);
@@ -154,7 +155,7 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     expect(await listedInstances(world.runtime)).toEqual([]);
   });
 
-  it('between a merge and its record, the next server removes the merged layer (R112)', async () => {
+  it('when a server ends between a merge and its record, the next server removes the merged layer (R112)', async () => {
     const instance = await world.started();
     const checkpoint = await paused(world, instance, 'files');
     const root = join(world.dataDir, 'checkpoints', 'layers');
@@ -168,7 +169,7 @@ describe.skipIf(why !== null)('after a failure', { timeout: 120_000 }, () => {
     await startFrom(world, nextOf(instance), checkpoint, 'files');
   });
 
-  it('that damaged the record of a sandbox, the files of the sandbox are kept (R94)', async () => {
+  it('a damaged record of a sandbox does not lose the files of the sandbox (R94)', async () => {
     const instance = await world.started();
     await world.program.write(instance, '/home/user/a', 'kept');
     const written = await readFile(record(instance), 'utf8');

@@ -24,7 +24,7 @@ export async function captureInstance(
 ): Promise<Captured> {
   if (mode === 'files') {
     const layers = await sealFiles(ctx, instance, record, staging, signal);
-    return captured(ctx, record, layers, staging.checkpointId, false);
+    return describeCapture(ctx, record, layers, staging.checkpointId, false);
   }
   const image = await writeMemory(ctx, record, staging, signal);
   const tasks = [
@@ -34,10 +34,10 @@ export async function captureInstance(
   // Neither task outlives the failure of the other.
   await Promise.allSettled(tasks);
   const [, layers] = await Promise.all(tasks).catch(async (thrown: unknown) => {
-    await ctx.images.forget(staging.checkpointId);
+    await ctx.images.evict(staging.checkpointId);
     throw thrown;
   });
-  return captured(ctx, record, layers, staging.checkpointId, true);
+  return describeCapture(ctx, record, layers, staging.checkpointId, true);
 }
 
 /** How often connections that are still open are reset again, and how long a reset may take to arrive. */
@@ -47,8 +47,9 @@ const RESET_ARRIVES_MS = 20;
 /**
  * Has the sandbox write its memory image, unpacked.
  *
- * An image cannot hold connections to the outside: a program that had one would hang on it after the restore. So the
- * connections are reset first, and both ends learn of it.
+ * Connections to the outside are reset before an image is written, so that both ends learn of it. runsc (2026) would
+ * restore them as closed: the program would read an ordinary end of stream and take half an answer for a whole one, and
+ * the other end would hear nothing; an older runsc cannot restore them.
  *
  * The sandbox itself writes the image, into memory that counts as its own. Its limits are therefore lifted here, and set
  * again when it is thawed.
@@ -60,7 +61,7 @@ export async function writeMemory(
   signal: AbortSignal,
 ): Promise<WrittenImage> {
   const { images, runsc, cgroups } = ctx;
-  await disconnect(ctx, container.id, signal);
+  await resetConnections(ctx, container.id, signal);
   await writeSecrets(path, { credential });
   await cgroups?.limit(container.id, {});
   const bytes = await runsc.memoryBytes(container.id);
@@ -77,7 +78,7 @@ export function packMemory(
   return images.pack(image, join(path, MEMORY), signal);
 }
 
-async function disconnect(
+async function resetConnections(
   { network, clock }: RuntimeContext,
   name: string,
   signal: AbortSignal,
@@ -96,8 +97,8 @@ async function disconnect(
 
 /**
  * Seals the upper layer of an instance where it lies. The instance's record names the checkpoint that the layer is sealed for
- * until it is known whether that checkpoint was committed. The checkpoint claims its layers first, so that a layer is never
- * sealed for a checkpoint that it cannot be found by.
+ * until it is known whether that checkpoint was committed. The claim is written before the layer is sealed. After a crash,
+ * every sealed layer can therefore be traced to a checkpoint.
  */
 async function sealFiles(
   { files, layers, layerStore }: RuntimeContext,
@@ -118,27 +119,27 @@ async function sealFiles(
     runsc: record.runsc,
   });
   const sealed = await layers.seal(upper, signal);
-  const top: LayerReference = { id: upper, nonce: sealed.nonce, owner: checkpoint };
-  if (merged === null) return [top, ...under];
+  const sealedUpper: LayerReference = { id: upper, nonce: sealed.nonce, owner: checkpoint };
+  if (merged === null) return [sealedUpper, ...under];
   const { nonce } = await layers.inspect(merged);
-  return [top, { id: merged, nonce, owner: checkpoint }, ...under];
+  return [sealedUpper, { id: merged, nonce, owner: checkpoint }, ...under];
 }
 
-/** Captures the upper layer of an instance whose container is dead, without memory. */
-export async function salvageInstance(
+/** Captures the files of an instance whose container is dead: its upper layer, without memory. */
+export async function captureDeadInstance(
   ctx: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  await ctx.runsc.end(record.container, signal);
+  await ctx.runsc.killProcesses(record.container, signal);
   await ctx.layers.unmount(record.rootfs);
   const layers = await sealFiles(ctx, instance, record, staging, signal);
-  return captured(ctx, record, layers, staging.checkpointId, false);
+  return describeCapture(ctx, record, layers, staging.checkpointId, false);
 }
 
-export function captured(
+export function describeCapture(
   { processor }: RuntimeContext,
   { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
   layers: readonly LayerReference[],

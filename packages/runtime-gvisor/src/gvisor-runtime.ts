@@ -1,8 +1,8 @@
 /**
  * The runtime whose pauses keep memory: sandboxes in gVisor, on layers of host files, each in its own network.
  *
- * Everything that changes an instance holds the mutex of its sandbox. So an operation that a caller has given up on has
- * ended before the caller's next operation begins.
+ * Every call that changes an instance holds the mutex of its sandbox. After a caller's timeout, its next call therefore
+ * waits until the abandoned one has ended.
  */
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -33,7 +33,7 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
-import { captureInstance, salvageInstance } from './capture.ts';
+import { captureDeadInstance, captureInstance } from './capture.ts';
 import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
 import { AGENT_PORT, tearDownContainer } from './container/container-setup.ts';
 import type { ExpectedCheckpoint } from './container/warm-pool.ts';
@@ -76,13 +76,13 @@ export class GvisorRuntime implements Runtime {
   readonly #merging: LayerMerging;
   readonly #mutex = new KeyedMutex<SandboxId>();
   /** By container id: a pre-created container is not named after its instance. */
-  readonly #owners = new Map<string, Instance>();
+  readonly #instanceByContainer = new Map<string, Instance>();
   /** The bytes of instances that were destroyed since `takeEgress` was last called. */
   readonly #egressOfDestroyed: Egress[] = [];
   /** The generation up to which this server has destroyed everything of a sandbox. */
   readonly #destroyed = new Map<SandboxId, number>();
   /** The last capture of a container. Its checkpoint is likely to be started next. */
-  readonly #captured = new Map<string, ExpectedCheckpoint>();
+  readonly #lastCapture = new Map<string, ExpectedCheckpoint>();
   /** Containers frozen for a snapshot: their sandbox goes on from the checkpoint. */
   readonly #snapshotting = new Set<string>();
 
@@ -107,8 +107,8 @@ export class GvisorRuntime implements Runtime {
     return CAPABILITIES;
   }
 
-  prepareTemplate(order: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured> {
-    return prepareTemplate(this.#ctx, order, staging, signal);
+  prepareTemplate(spec: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured> {
+    return prepareTemplate(this.#ctx, spec, staging, signal);
   }
 
   isOutdated(template: SealedCheckpoint): Promise<boolean> {
@@ -136,7 +136,7 @@ export class GvisorRuntime implements Runtime {
       this.#track(instance, record);
       this.#pools.hostResourcePool.refill();
       // A template that was started once is likely to be started again.
-      if (needsOf(from).template !== null) this.#pools.warmPool.prepare(from, 2);
+      if (needsOf(from).template !== null) this.#pools.warmPool.warmUp(from, 2);
       return started;
     });
   }
@@ -146,14 +146,14 @@ export class GvisorRuntime implements Runtime {
     try {
       const record = files.read(instance);
       if (record === undefined) {
-        const found = await runsc.recordedState(instanceName(this.#ctx.tag, instance));
+        const found = await runsc.recordedState(instanceName(this.#ctx.serverTag, instance));
         if (isAlive(found))
           return { is: 'unknown', why: 'its record is damaged, and its processes are running' };
         return { is: 'gone', files: false, why: 'there is no such instance' };
       }
       const state = await runsc.recordedState(record.container.id);
       if (state.is === 'running') return { is: 'running' };
-      if (state.is === 'paused') return { is: 'frozen' };
+      if (state.is === 'frozen') return { is: 'frozen' };
       const why = await endReason(this.#ctx, instance, record);
       return { is: 'gone', files: await hasFiles(this.#ctx, record), why };
     } catch (thrown) {
@@ -164,7 +164,7 @@ export class GvisorRuntime implements Runtime {
 
   async agent(instance: Instance): Promise<AgentAddress> {
     const { record, state } = await this.#live(instance);
-    if (state === 'paused') {
+    if (state === 'frozen') {
       throw new TorporError('transitioning', `Sandbox ${instance.sandboxId} is frozen.`, {
         sandboxId: instance.sandboxId,
       });
@@ -199,7 +199,7 @@ export class GvisorRuntime implements Runtime {
 
   onRefusal(listener: (instance: Instance, refusal: Refusal) => void): void {
     this.#ctx.refusals.listener = ({ instance: container, at: _, ...refusal }) => {
-      this.#ownerOf(container)
+      this.#instanceOf(container)
         .then((instance) => {
           if (instance !== undefined) listener(instance, refusal);
         })
@@ -209,7 +209,7 @@ export class GvisorRuntime implements Runtime {
 
   takeEgress(): readonly Egress[] {
     const taken = this.#egressOfDestroyed.splice(0);
-    for (const [container, instance] of this.#owners) {
+    for (const [container, instance] of this.#instanceByContainer) {
       const bytes = this.#ctx.network.takeBytes(container);
       if (bytes !== undefined) taken.push({ instance, ...bytes });
     }
@@ -234,9 +234,9 @@ export class GvisorRuntime implements Runtime {
       if (purpose === 'snapshot') this.#snapshotting.add(id);
       else this.#snapshotting.delete(id);
       try {
-        // Reset connections while the programs run, so that they are closed by the time the image is written.
+        // The first reset comes while the programs run, so that they have closed the connections when the image is written.
         await network.reset(id);
-        await runsc.pause(record.container, signal);
+        await runsc.freeze(record.container, signal);
       } catch (thrown) {
         await network.release(id);
         throw thrown;
@@ -252,12 +252,12 @@ export class GvisorRuntime implements Runtime {
   ): Promise<Captured> {
     return this.#exclusively(instance, signal, async () => {
       const { record, state } = await this.#live(instance);
-      if (state !== 'paused') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
+      if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
       const captured = await captureInstance(this.#ctx, instance, record, mode, staging, signal);
       const expected = { id: staging.checkpointId, ...captured };
-      this.#captured.set(record.container.id, expected);
+      this.#lastCapture.set(record.container.id, expected);
       // The container in which the sandbox goes on is created while the engine seals the checkpoint.
-      if (this.#snapshotting.has(record.container.id)) this.#pools.warmPool.prepare(expected);
+      if (this.#snapshotting.has(record.container.id)) this.#pools.warmPool.warmUp(expected);
       return captured;
     });
   }
@@ -273,15 +273,15 @@ export class GvisorRuntime implements Runtime {
       }
       const { network, runsc, images, cgroups, report } = this.#ctx;
       const { id } = record.container;
-      const captured = this.#captured.get(id);
-      this.#captured.delete(id);
+      const captured = this.#lastCapture.get(id);
+      this.#lastCapture.delete(id);
       if (captured !== undefined) {
         // A container created for that checkpoint would use files that the sandbox writes to again.
         await this.#pools.warmPool.discard(captured.id);
         // The image counts as memory of the sandbox.
-        await images.forget(captured.id);
+        await images.evict(captured.id);
       }
-      if (state === 'paused') {
+      if (state === 'frozen') {
         await reopenUpper(this.#ctx, instance, record);
         await cgroups
           ?.limit(id, withDefaults(record.resources))
@@ -289,7 +289,7 @@ export class GvisorRuntime implements Runtime {
       }
       // Also for a running sandbox: an aborted freeze may have left it without its network.
       await network.release(id);
-      if (state === 'paused') await runsc.resume(record.container, signal);
+      if (state === 'frozen') await runsc.thaw(record.container, signal);
     });
   }
 
@@ -304,7 +304,7 @@ export class GvisorRuntime implements Runtime {
       if (isAlive(await this.#ctx.runsc.recordedState(record.container.id))) {
         throw new TorporError('conflict', 'Only the files of a dead instance can be recovered.');
       }
-      return salvageInstance(this.#ctx, instance, record, staging, signal);
+      return captureDeadInstance(this.#ctx, instance, record, staging, signal);
     });
   }
 
@@ -312,7 +312,7 @@ export class GvisorRuntime implements Runtime {
     return this.#exclusively(upTo, signal, async () => {
       if (this.#isDestroyed(upTo)) return;
       const { sandboxId } = upTo;
-      // The generation itself too: it may have left something on the host without a record.
+      // Includes `upTo.generation` even without a directory: a failed start may have left host resources.
       const generations = new Set([...(await this.#ctx.files.generations(sandboxId)), upTo.generation]);
       for (const generation of generations) {
         if (generation <= upTo.generation) await this.#destroy({ sandboxId, generation }, signal);
@@ -340,12 +340,12 @@ export class GvisorRuntime implements Runtime {
   /** The store removes the content and the layers. */
   async discard({ id }: SealedCheckpoint): Promise<void> {
     await this.#pools.warmPool.discard(id);
-    await this.#ctx.images.forget(id);
+    await this.#ctx.images.evict(id);
   }
 
   /** Running sandboxes go on. Removes everything that was made in advance. */
   async close(): Promise<void> {
-    const { network, cgroups, files, images, base, view, mounts, runDir, runsc } = this.#ctx;
+    const { network, cgroups, files, images, base, readOnlyBinds, mounts, runDir, runsc } = this.#ctx;
     const { warmPool, hostResourcePool } = this.#pools;
     await Promise.all([
       this.#limits.close(),
@@ -360,37 +360,42 @@ export class GvisorRuntime implements Runtime {
     runsc.close();
     base.close();
     for await (const _ of files.list()) return mounts.leave();
-    // Without instances, nothing needs the views of the host and the mount namespace.
-    const unhurried = new AbortController().signal;
-    await view.hideAll(unhurried);
-    await mounts.end(unhurried);
+    // Without instances, nothing needs the read-only binds and the mount namespace.
+    const neverAborted = new AbortController().signal;
+    await readOnlyBinds.unmountAll(neverAborted);
+    await mounts.remove(neverAborted);
     refuseMountsBelow(hostMountNamespace, runDir);
     await rm(runDir, { recursive: true, force: true });
   }
 
   #track(instance: Instance, record: InstanceRecord): void {
-    this.#owners.set(record.container.id, instance);
+    this.#instanceByContainer.set(record.container.id, instance);
     this.#limits.add(instance, record, withDefaults(record.resources));
     if (record.merged === null && record.lower.length >= LAYERS_TO_MERGE_FROM) this.#merging.begin(instance);
   }
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
-    const { files, tag } = this.#ctx;
+    const { files, serverTag } = this.#ctx;
     const record = files.read(instance);
     if (record !== undefined) this.#limits.remove(record);
     const paths = files.paths(instance);
-    const name = record?.container.id ?? instanceName(tag, instance);
+    const name = record?.container.id ?? instanceName(serverTag, instance);
     const bundle = record?.container.bundle ?? paths.bundle;
-    const place = { name, bundle, rootfs: record?.rootfs ?? paths.rootfs, directory: dirname(bundle) };
-    const bytes = await tearDownContainer(this.#ctx, place, signal);
+    const containerPaths = {
+      name,
+      bundle,
+      rootfs: record?.rootfs ?? paths.rootfs,
+      directory: dirname(bundle),
+    };
+    const bytes = await tearDownContainer(this.#ctx, containerPaths, signal);
     if (bytes.sent + bytes.received > 0) this.#egressOfDestroyed.push({ instance, ...bytes });
     if (record !== undefined) {
       const isSealed = await removeInstanceLayers(this.#ctx, record);
-      if (isSealed) this.#prepareWake(name);
+      if (isSealed) this.#warmUpNext(name);
     }
-    this.#captured.delete(name);
+    this.#lastCapture.delete(name);
     this.#snapshotting.delete(name);
-    this.#owners.delete(name);
+    this.#instanceByContainer.delete(name);
     await files.remove(instance);
   }
 
@@ -398,22 +403,22 @@ export class GvisorRuntime implements Runtime {
     return (this.#destroyed.get(sandboxId) ?? 0) >= generation;
   }
 
-  #prepareWake(name: string): void {
-    const captured = this.#captured.get(name);
-    if (captured !== undefined) this.#pools.warmPool.prepare(captured);
+  #warmUpNext(name: string): void {
+    const captured = this.#lastCapture.get(name);
+    if (captured !== undefined) this.#pools.warmPool.warmUp(captured);
   }
 
-  async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'paused' }> {
+  async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'frozen' }> {
     const record = this.#ctx.files.read(instance);
     if (record === undefined) throw noSuchInstance(instance);
     const { is } = await this.#ctx.runsc.recordedState(record.container.id);
-    if (is !== 'running' && is !== 'paused') throw noSuchInstance(instance);
+    if (is !== 'running' && is !== 'frozen') throw noSuchInstance(instance);
     return { record, state: is };
   }
 
-  async #ownerOf(container: string): Promise<Instance | undefined> {
+  async #instanceOf(container: string): Promise<Instance | undefined> {
     // An instance that is still starting has a record and is not tracked yet.
-    return this.#owners.get(container) ?? instanceOfContainer(this.#ctx, container);
+    return this.#instanceByContainer.get(container) ?? instanceOfContainer(this.#ctx, container);
   }
 
   #exclusively<T>({ sandboxId }: Instance, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
@@ -422,5 +427,5 @@ export class GvisorRuntime implements Runtime {
 }
 
 function isAlive({ is }: ContainerState): boolean {
-  return is === 'running' || is === 'paused' || is === 'created';
+  return is === 'running' || is === 'frozen' || is === 'created';
 }

@@ -6,18 +6,18 @@ import type { Instance } from '@torpor/engine';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
-type InTurn = (instance: Instance, work: () => Promise<void>) => Promise<void>;
+type Exclusively = (instance: Instance, work: () => Promise<void>) => Promise<void>;
 
 export class LayerMerging {
   readonly #ctx: RuntimeContext;
-  readonly #inTurn: InTurn;
+  readonly #exclusively: Exclusively;
   readonly #closing = new AbortController();
   /** One merge at a time: no request waits for it, and it must not slow down the disk for those that do. */
   #last: Promise<void> = Promise.resolve();
 
-  constructor(ctx: RuntimeContext, inTurn: InTurn) {
+  constructor(ctx: RuntimeContext, exclusively: Exclusively) {
     this.#ctx = ctx;
-    this.#inTurn = inTurn;
+    this.#exclusively = exclusively;
   }
 
   /** Starts in the background. */
@@ -44,7 +44,7 @@ export class LayerMerging {
       record.lower.slice(0, -1).map(({ id }) => id),
       this.#closing.signal,
     );
-    await this.#inTurn(instance, async () => {
+    await this.#exclusively(instance, async () => {
       const now = files.read(instance);
       if (now === undefined || now.sealedFor !== null) return layers.remove(merged);
       const next: InstanceRecord = { ...now, merged };

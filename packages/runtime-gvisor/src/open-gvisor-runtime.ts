@@ -13,7 +13,7 @@ import { runDirectory } from './container/run-directory.ts';
 import { WarmPool } from './container/warm-pool.ts';
 import { BaseSystemCache } from './guest/base-system.ts';
 import { findTini, guestTools } from './guest/guest-tools.ts';
-import { ReadOnlyView } from './guest/read-only-view.ts';
+import { ReadOnlyBinds } from './guest/read-only-binds.ts';
 import { GvisorRuntime } from './gvisor-runtime.ts';
 import { machineIdentity } from './host-checks/machine-identity.ts';
 import { memoryForImages } from './image/image-memory.ts';
@@ -64,9 +64,9 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const signal = new AbortController().signal;
   const at = (name: string) => join(directory, name);
   // The name `berths` is part of the format of the data directory.
-  const preparedDir = at('berths');
+  const unassignedDir = at('berths');
   const instances = at('instances');
-  for (const path of [directory, preparedDir, instances])
+  for (const path of [directory, unassignedDir, instances])
     await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
   const toolsDir = at('guest');
   const tools = await guestTools({ toolsDir, node, agentDir, tini: await findTini() });
@@ -88,17 +88,17 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     { runDir: await realpath(runDir), mounted: await realpath(directory) },
     signal,
   );
-  const view = new ReadOnlyView(at('view'), mounts);
+  const readOnlyBinds = new ReadOnlyBinds(at('view'), mounts);
   const { layerStore } = options;
   layerStore.layers.setMountNamespace(mounts);
   const files = new InstanceFiles(instances);
   const ctx: RuntimeContext = {
     refusals,
-    tag,
+    serverTag: tag,
     directory,
     runDir,
     files,
-    preparedDir,
+    unassignedDir,
     layerStore,
     layers: layerStore.layers,
     leaveLayerStore: layerStore.addUsageSource(() => layersInUse(files)),
@@ -116,8 +116,8 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
       settings,
     }),
     cgroups: await openCgroups(tag),
-    view,
-    base: new BaseSystemCache({ view, tools, clock }),
+    readOnlyBinds,
+    base: new BaseSystemCache({ readOnlyBinds, tools, clock }),
     tools,
     toolsDir,
     binaries: new RunscBinaries(at('runsc'), options.oldestRunsc),

@@ -23,7 +23,7 @@ export async function removeLeftovers(ctx: RuntimeContext, signal: AbortSignal):
   }
   const isUsed = async (name: string) =>
     usedContainers.has(name) || (!isEveryRecordReadable && (await mayRun(ctx, name)));
-  await removePrepared(ctx, isUsed, signal);
+  await removeUnassigned(ctx, isUsed, signal);
   await layerStore.sweep();
   const claims = await layerStore.claims();
   if (!isEveryRecordReadable || claims === undefined) return;
@@ -33,30 +33,30 @@ export async function removeLeftovers(ctx: RuntimeContext, signal: AbortSignal):
 
 async function mayRun({ runsc }: RuntimeContext, name: string): Promise<boolean> {
   return runsc.recordedState(name).then(
-    ({ is }) => is === 'running' || is === 'paused',
+    ({ is }) => is === 'running' || is === 'frozen',
     () => true,
   );
 }
 
-async function removePrepared(
+async function removeUnassigned(
   ctx: RuntimeContext,
   isUsed: (name: string) => Promise<boolean>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { preparedDir, tag, network, runsc, cgroups } = ctx;
-  const prepared = new RegExp(`^${tag}-(berth|template)-([0-9a-z]+)$`);
+  const { unassignedDir, serverTag, network, runsc, cgroups } = ctx;
+  const unassigned = new RegExp(`^${serverTag}-(berth|template)-([0-9a-z]+)$`);
   const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
   const numbers = [
-    ...names.flatMap((name) => prepared.exec(name)?.[2] ?? []),
-    ...(await readdir(preparedDir)),
+    ...names.flatMap((name) => unassigned.exec(name)?.[2] ?? []),
+    ...(await readdir(unassignedDir)),
   ];
   for (const number of new Set(numbers)) {
     // An instance that took a pre-created container keeps its directory until the instance is destroyed.
-    if (await isUsed(`${tag}-berth-${number}`)) continue;
-    const directory = join(preparedDir, number);
+    if (await isUsed(`${serverTag}-berth-${number}`)) continue;
+    const directory = join(unassignedDir, number);
     const { bundle, rootfs } = pathsIn(directory);
     for (const kind of ['berth', 'template']) {
-      const name = `${tag}-${kind}-${number}`;
+      const name = `${serverTag}-${kind}-${number}`;
       if (!(await isUsed(name))) await tearDownContainer(ctx, { name, directory, bundle, rootfs }, signal);
     }
   }

@@ -6,7 +6,7 @@ import type { RunscBinaries } from './binaries/runsc-binaries.ts';
 import type { Cgroups } from './container/cgroups.ts';
 import type { BaseSystemCache } from './guest/base-system.ts';
 import type { GuestTools } from './guest/guest-tools.ts';
-import type { ReadOnlyView } from './guest/read-only-view.ts';
+import type { ReadOnlyBinds } from './guest/read-only-binds.ts';
 import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance/instance-files.ts';
 import type { PinnedMountNamespace } from './mounts/mount-namespace.ts';
@@ -14,21 +14,21 @@ import type { Runsc } from './runsc/runsc.ts';
 
 /** What every part of the gVisor runtime works with. */
 export interface RuntimeContext {
-  /** Identifies this server in the names of containers, namespaces and control groups. */
-  readonly tag: string;
+  /** Identifies this server in the names of containers, namespaces and control groups. A tag of a process is another thing. */
+  readonly serverTag: string;
   /** `<data dir>/gvisor`: everything that this runtime stores. */
   readonly directory: string;
   /** Below /run: state that lives until the host reboots. */
   readonly runDir: string;
-  /** The mount namespace in which roots and views of the host are mounted. It is not the host's own. */
+  /** The mount namespace in which roots and read-only binds of the host are mounted. It is not the host's own. */
   readonly mounts: PinnedMountNamespace;
   readonly files: InstanceFiles;
   /** Directories of containers that do not belong to an instance yet. */
-  readonly preparedDir: string;
+  readonly unassignedDir: string;
   /** Says which layers are kept; `layers` are the layers themselves. */
   readonly layerStore: LayerStore;
   readonly layers: Layers;
-  /** From then on the store is not told any more which layers sandboxes stand on. */
+  /** Unregisters this runtime as a source of layers in use. */
   readonly leaveLayerStore: () => void;
   readonly images: Images;
   readonly network: SandboxNetwork;
@@ -39,7 +39,7 @@ export interface RuntimeContext {
   readonly binaries: RunscBinaries;
   /** Null when the host has no control groups that can be used. */
   readonly cgroups: Cgroups | null;
-  readonly view: ReadOnlyView;
+  readonly readOnlyBinds: ReadOnlyBinds;
   readonly base: BaseSystemCache;
   /** The tools for new sandboxes. */
   readonly tools: GuestTools;

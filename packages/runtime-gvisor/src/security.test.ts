@@ -455,7 +455,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
         world.run(instance, 'cp /usr/bin/python3 /home/user/setuid && chmod 4755 /home/user/setuid', 'root');
       let isAllowed: boolean;
       beforeAll(async () => {
-        isAllowed = allowsSetuid((await chosenRunsc())?.version.day ?? null);
+        isAllowed = allowsSetuid((await chosenRunsc())?.version.releaseDate ?? null);
         await makeSetuid(attacker);
       });
 

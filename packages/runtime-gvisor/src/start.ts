@@ -34,7 +34,7 @@ export interface StartRequest {
   readonly dial: (port: number) => Promise<Address | null>;
 }
 
-/** What was made before it was needed. */
+/** Pools of resources created in advance. */
 export interface Pools {
   readonly warmPool: WarmPool;
   readonly hostResourcePool: HostResourcePool;
@@ -81,7 +81,7 @@ export async function startInstance(
     signal,
   );
   const probes = use === 'memory' ? probeServices(attachment.guestAddress, spec, signal) : [];
-  // Reads the sentry's command line once while the agent is set up, so that no later caller waits for that.
+  // Fills the cache of known sentries while waiting for the agent.
   void ctx.runsc.recordedState(record.container.id).catch(() => {});
   const { agent, tagged } = await settingUp;
   try {
@@ -153,12 +153,12 @@ function plannedRecord(
 ): InstanceRecord {
   const { bundle, logs, rootfs } = ctx.files.paths(instance);
   const runsc = containerProgram(source.binary);
-  const own = { id: instanceName(ctx.tag, instance), bundle, logs, netns: null, runsc };
+  const own = { id: instanceName(ctx.serverTag, instance), bundle, logs, netns: null, runsc };
   return {
     version: 1,
     container: hostResources?.container ?? own,
     rootfs: hostResources?.rootfs ?? rootfs,
-    root: source.root,
+    root: source.rootKind,
     upper,
     lower: source.lower,
     merged: null,
@@ -180,14 +180,14 @@ async function tearDownUnrecorded(
   { container, rootfs, upper }: InstanceRecord,
 ): Promise<void> {
   const { id: name, bundle } = container;
-  const unhurried = new AbortController().signal;
-  await tearDownContainer(ctx, { name, bundle, rootfs, directory: dirname(bundle) }, unhurried);
+  const neverAborted = new AbortController().signal;
+  await tearDownContainer(ctx, { name, bundle, rootfs, directory: dirname(bundle) }, neverAborted);
   await ctx.layers.remove(upper);
 }
 
 /**
- * An image that is complete and that runsc refuses twice cannot be used. The first refusal may be the host's fault, and
- * giving up on the image loses all processes, so the restore is tried again.
+ * A complete image whose restore fails twice cannot be used. The first failure may be the host's fault, and giving up on
+ * the image loses all processes, so the restore is tried again.
  */
 async function restore(
   { runsc, images, report }: RuntimeContext,
@@ -197,29 +197,30 @@ async function restore(
 ): Promise<void> {
   const packed = join(from.path ?? '', MEMORY);
   const restoreWith = (target: Pick<PreparedRestore, 'restore'>) =>
-    images.use(from.id, packed, (image) => target.restore(image, signal));
+    images.withImage(from.id, packed, (image) => target.restore(image, signal));
   const newRestore = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
     await restoreWith(preparedRestore ?? newRestore);
   } catch (thrown) {
     signal.throwIfAborted();
-    if (!isRefusal(thrown)) throw thrown;
+    if (!isRunscFailure(thrown)) throw thrown;
     report('runsc refused a memory image; the restore is tried again', {
       checkpointId: from.id,
       error: thrown,
     });
-    await runsc.end(container, signal);
-    await runsc.forget(container.id);
+    await runsc.killProcesses(container, signal);
+    await runsc.deleteState(container.id);
     // The unpacked copy may be damaged: unpack the image again.
-    await images.forget(from.id);
+    await images.evict(from.id);
     await restoreWith(newRestore).catch((again: unknown) => {
       signal.throwIfAborted();
-      throw isRefusal(again) ? incompatible(from, again) : again;
+      throw isRunscFailure(again) ? incompatible(from, again) : again;
     });
   }
 }
 
-function isRefusal(thrown: unknown): thrown is TorporError {
+/** Whether runsc itself failed, as opposed to a timeout, a full disk or a damaged image. */
+function isRunscFailure(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && thrown.code === 'internal';
 }
 

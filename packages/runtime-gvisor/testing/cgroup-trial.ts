@@ -49,7 +49,7 @@ export async function cgroupTrial(parent: string): Promise<CgroupTrial | undefin
   await cgroups.open();
   await cgroups.make(NAME);
   const inside = async (command: readonly string[]) => {
-    const [program, ...args] = cgroups.entering(NAME, command);
+    const [program, ...args] = cgroups.wrap(NAME, command);
     return run(program, args).then(
       ({ stdout }) => stdout.trim(),
       (failed: Error & { stderr: string }) => failed.stderr.trim(),

@@ -112,8 +112,8 @@ export async function makeRunscWorld(program: string, more: Partial<RunscOptions
     dispose: async () => {
       try {
         for (const container of made) {
-          await runsc.end(container, unhurried);
-          await runsc.forget(container.id);
+          await runsc.killProcesses(container, unhurried);
+          await runsc.deleteState(container.id);
         }
         const left = [
           ...(await readdir(options.root).catch(() => [])),

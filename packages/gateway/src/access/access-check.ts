@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { AGENT_PORT, type PreviewRoute } from '../route/route.ts';
-import type { SandboxFacts } from '../sandboxes.ts';
+import type { SandboxInfo } from '../sandbox-directory.ts';
 import { previewCookies } from './preview-cookie.ts';
 import { type CheckSignature, signedFileIn } from './signed-file.ts';
 import type { Tokens } from './tokens.ts';
@@ -35,7 +35,7 @@ export interface AccessCheckParts {
 export function checkAccess(
   parts: AccessCheckParts,
   route: PreviewRoute,
-  sandbox: SandboxFacts,
+  sandbox: SandboxInfo,
   request: AccessRequest,
 ): AccessDecision {
   const { tokens } = parts;

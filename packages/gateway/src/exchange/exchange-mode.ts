@@ -1,4 +1,4 @@
-/** The modes of a request exchange. An event without an entry in the table leaves the mode as it is. */
+/** The modes of a request exchange. Events that the table does not list are ignored. */
 
 export type ExchangeMode =
   /** In the admission queue, or about to enter it. No app has seen the request. */

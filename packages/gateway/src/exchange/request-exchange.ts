@@ -37,7 +37,7 @@ export interface RequestExchangeParts {
   /** Whether the request carries the agent's own token. */
   readonly withAgentToken: boolean;
   /** The request has to wait; the creator of the exchange bounds how long. */
-  readonly held: (exchange: RequestExchange) => void;
+  readonly onQueued: (exchange: RequestExchange) => void;
   /** Sends the gateway's own response; nothing was sent to the client before. */
   readonly refuse: (error: TorporError) => void;
   /** Takes the connection over when the app has switched protocols; absent when the client did not ask for that. */
@@ -54,7 +54,7 @@ const MAX_BUFFERED_BYTES = 16 * 1024;
 const LINGER_MS = 2_000;
 
 export class RequestExchange implements Exchange, ActiveExchange, ExchangeListener {
-  readonly heldBytes: number;
+  readonly queuedBytes: number;
   readonly countsAsUse: boolean;
   readonly #parts: RequestExchangeParts;
   readonly #body: BodyKind;
@@ -73,26 +73,26 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     this.#parts = parts;
     this.countsAsUse = parts.countsAsUse;
     this.#body = bodyKindOf(parts.request);
-    this.heldBytes = heldBytesOf(parts.request, this.#body);
+    this.queuedBytes = queuedBytesOf(parts.request, this.#body);
     parts.response.on('close', this.#onClientClosed);
   }
 
-  /** Enters the gate. The exchange may be over when this returns. */
+  /** Submits the exchange to the gate. The exchange may be over when this returns. */
   start(): void {
-    const { gate, port, held } = this.#parts;
-    gate.enter(port, this);
+    const { gate, port, onQueued: held } = this.#parts;
+    gate.submit(port, this);
     if (this.#mode === 'queued') held(this);
   }
 
-  /** Leaves the queue. False when the exchange is not in it. */
-  leave(): boolean {
+  /** Takes the exchange out of its queue. False when the exchange is in none. */
+  withdraw(): boolean {
     if (this.#mode !== 'queued') return false;
     const { gate, port } = this.#parts;
     this.#setMode('left_queue');
-    return gate.leave(port, this);
+    return gate.withdraw(port, this);
   }
 
-  begin(connection: Connection): void {
+  dispatch(connection: Connection): void {
     const { gate, facts, clock, withAgentToken } = this.#parts;
     this.#connection = connection;
     this.#movedAt = clock.monotonic();
@@ -116,7 +116,7 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
   /** A plain request has no way to ask its app for an early end. */
   askToEnd(): void {}
 
-  cut(): void {
+  abort(): void {
     if (this.#mode === 'queued' || this.#mode === 'over') return;
     this.#connection?.reset();
     if (this.#mode === 'lingering') this.#finish();
@@ -205,7 +205,7 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     if (wasDead && this.#body === 'none' && REPEATABLE.has(facts.method) && this.#repeats < MAX_REPEATS) {
       return void this.#requeue();
     }
-    // A sandbox that is paused may reset its connections before the gate cuts them.
+    // A sandbox that is paused may reset its connections before the gate aborts the exchanges.
     this.#fail(gate.isClosed ? cutByPause(gate.id) : badAppResponse(gate.id, port, cause));
   }
 
@@ -236,11 +236,11 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
 
   /** The app closed a kept connection just when it was used again: the app has read nothing of the request. */
   #requeue(): void {
-    const { gate, port, held } = this.#parts;
+    const { gate, port, onQueued: held } = this.#parts;
     this.#repeats++;
     this.#connection = undefined;
     this.#setMode('requeued');
-    gate.reenter(port, this);
+    gate.resubmit(port, this);
     gate.exchangeEnded(this);
     if (this.#isQueued()) held(this);
   }
@@ -333,7 +333,7 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
   /** The client has left, or has its response. */
   readonly #onClientClosed = (): void => {
     if (this.#mode === 'queued') {
-      this.leave();
+      this.withdraw();
       return;
     }
     if (this.#mode === 'over' || this.#mode === 'lingering') return;
@@ -344,7 +344,7 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
 }
 
 /** What a request keeps in memory while it waits: its head, and the part of its body that Node reads ahead. */
-function heldBytesOf(request: ClientRequest, body: BodyKind): number {
+function queuedBytesOf(request: ClientRequest, body: BodyKind): number {
   let bytes = 1_024;
   for (const text of request.rawHeaders) bytes += text.length;
   return body === 'none' ? bytes : bytes + request.readableHighWaterMark;

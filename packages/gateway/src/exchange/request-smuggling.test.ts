@@ -306,7 +306,7 @@ describe('unbounded input', () => {
     client.socket.on('error', () => {});
     client.send(`GET / HTTP/1.1\r\nHost: ${world.hostOf(asleep)}\r\n\r\n`.repeat(2_000));
     await client.closed();
-    while (world.gateway.held > 0) await new Promise(setImmediate);
+    while (world.gateway.queuedRequests > 0) await new Promise(setImmediate);
     waking.resolve();
   });
 

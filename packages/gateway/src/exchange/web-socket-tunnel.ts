@@ -29,7 +29,7 @@ type TunnelEvent =
   /** A pause begins, or the app's connection broke during one. */
   'asked_to_end' | 'close_frame_sent' | 'sockets_closed';
 
-/** An event without an entry leaves the mode as it is. */
+/** Events that the table does not list are ignored. */
 const TRANSITIONS: Readonly<Record<TunnelMode, Readonly<Partial<Record<TunnelEvent, TunnelMode>>>>> = {
   open: { asked_to_end: 'ending', sockets_closed: 'over' },
   ending: { close_frame_sent: 'close_sent', sockets_closed: 'over' },
@@ -79,7 +79,7 @@ export class WebSocketTunnel implements ActiveExchange {
     if (this.#toClient.isBetweenFrames) this.#sendCloseFrames();
   }
 
-  cut(): void {
+  abort(): void {
     this.askToEnd();
     // A close frame cannot be inserted in the middle of another frame.
     if (this.#mode === 'ending') this.#parts.client.destroy();
@@ -108,7 +108,7 @@ export class WebSocketTunnel implements ActiveExchange {
   };
 
   readonly #onAppError = (): void => {
-    // A sandbox that is paused may reset its connections before the gate cuts them.
+    // A sandbox that is paused may reset its connections before the gate aborts the exchanges.
     if (this.#parts.gate.isClosed) this.askToEnd();
     if (this.#mode !== 'close_sent') this.#parts.client.destroy();
   };

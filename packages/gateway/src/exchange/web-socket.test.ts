@@ -135,9 +135,9 @@ describe('a WebSocket', () => {
     app.on('connection', () => connections++);
     const client = connect();
     client.on('error', () => {});
-    while (world.gateway.held === 0) await new Promise(setImmediate);
+    while (world.gateway.queuedRequests === 0) await new Promise(setImmediate);
     client.terminate();
-    while (world.gateway.held > 0) await new Promise(setImmediate);
+    while (world.gateway.queuedRequests > 0) await new Promise(setImmediate);
     waking.resolve();
     const other = connect();
     await once(other, 'open');
@@ -295,7 +295,7 @@ describe('a WebSocket whose sandbox is paused', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('may connect again at once, and is held until the sandbox runs', async () => {
+  it('may connect again at once, and is queued until the sandbox runs', async () => {
     const app = await sockets();
     app.on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
     const client = connect();

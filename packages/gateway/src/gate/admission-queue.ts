@@ -1,7 +1,7 @@
 /**
  * The admission queue of one sandbox port. A request that finds an open gate, an empty queue and an idle connection
  * is dispatched at once. Every other request waits here, and connections are handed out in order of arrival. A
- * request that is held by a closed gate and a request that waits for a connection wait in the same queue.
+ * request that waits for a closed gate and a request that waits for a connection are in the same queue.
  */
 import type { Address, AgentAddress, Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
@@ -9,15 +9,15 @@ import type { GatewaySettings } from '../settings.ts';
 import { connect, PortClosed } from '../upstream/connect.ts';
 import { Connection, type ConnectionOwner } from '../upstream/connection.ts';
 import type { Exchange } from './exchange.ts';
-import type { GateEpoch } from './gate-mode.ts';
+import type { SandboxRun } from './gate-mode.ts';
 import {
-  known,
+  INITIAL_PORT_MODE,
+  modeInRun,
   type PortEvent,
   type PortGrace,
   type PortMode,
   portModeAfter,
   type RunningPortGrace,
-  UNTRIED,
 } from './port-mode.ts';
 import { notRunning } from './refusals.ts';
 
@@ -29,17 +29,17 @@ export interface QueueGate {
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   /** The present run of the sandbox; undefined when the gate does not know of one. */
-  readonly epoch: GateEpoch | undefined;
+  readonly run: SandboxRun | undefined;
   readonly admits: Admits;
   /** Finds out whether the sandbox runs, wakes it if not, and advances all queues. */
   wake(): void;
   /** The sandbox is not the run that the gate knew: the next request looks at it again. */
-  endEpoch(epoch: GateEpoch): void;
-  dial(epoch: GateEpoch, port: number): Promise<Address | AgentAddress | null>;
-  portGraceOf(epoch: GateEpoch, port: number): PortGrace;
-  explainClosedPort(epoch: GateEpoch, port: number, grace: PortGrace): Promise<TorporError>;
+  endRun(run: SandboxRun): void;
+  dial(run: SandboxRun, port: number): Promise<Address | AgentAddress | null>;
+  portGraceOf(run: SandboxRun, port: number): PortGrace;
+  explainClosedPort(run: SandboxRun, port: number, grace: PortGrace): Promise<TorporError>;
   /** The exchange was dispatched, refused or given up by its client. */
-  leftQueue(exchange: Exchange): void;
+  exchangeLeftQueue(exchange: Exchange): void;
   /** The queue may have become empty. */
   releaseIfUnused(): void;
 }
@@ -58,7 +58,7 @@ export class AdmissionQueue implements ConnectionOwner {
   readonly #waiting: Exchange[] = [];
   /** How many requests at the head of the queue were there when the gate closed. */
   #queuedBeforeClose = 0;
-  readonly #epochOf = new Map<Connection, GateEpoch>();
+  readonly #runOf = new Map<Connection, SandboxRun>();
   /** The connection that was used last is reused first, so that the others can time out. */
   readonly #idle: IdleConnection[] = [];
   /** New connections without a response byte yet. The app may not have accepted them. */
@@ -67,7 +67,7 @@ export class AdmissionQueue implements ConnectionOwner {
   #connecting = 0;
   /** A dial that is under way; further attempts share its result. */
   #dialing: ReturnType<QueueGate['dial']> | undefined;
-  #mode: PortMode = UNTRIED;
+  #mode: PortMode = INITIAL_PORT_MODE;
 
   constructor(port: number, gate: QueueGate) {
     this.#port = port;
@@ -75,12 +75,12 @@ export class AdmissionQueue implements ConnectionOwner {
   }
 
   get isEmpty(): boolean {
-    return this.#waiting.length === 0 && this.#epochOf.size === 0 && this.#connecting === 0;
+    return this.#waiting.length === 0 && this.#runOf.size === 0 && this.#connecting === 0;
   }
 
   /** Whether a request is about to be dispatched. A pause does not wait for requests at a closed port. */
   get isMoving(): boolean {
-    return this.#admissible > 0 && this.#gate.epoch !== undefined && !this.#isBlocked;
+    return this.#admissible > 0 && this.#gate.run !== undefined && !this.#isBlocked;
   }
 
   /** No connection is opened while the queue backs off or refuses. */
@@ -101,8 +101,8 @@ export class AdmissionQueue implements ConnectionOwner {
 
   /** An idle connection, when no request waits before the caller's. */
   takeIdleIfFirst(): Connection | undefined {
-    const { admits, epoch } = this.#gate;
-    const isFirst = this.#waiting.length === 0 && admits === 'all' && epoch !== undefined;
+    const { admits, run } = this.#gate;
+    const isFirst = this.#waiting.length === 0 && admits === 'all' && run !== undefined;
     return isFirst ? this.#takeIdle() : undefined;
   }
 
@@ -110,7 +110,7 @@ export class AdmissionQueue implements ConnectionOwner {
     const now = this.#gate.clock.monotonic();
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
       const { connection, until } = idle;
-      if (connection.isUsable && now < until && this.#epochOf.get(connection) === this.#gate.epoch) {
+      if (connection.isUsable && now < until && this.#runOf.get(connection) === this.#gate.run) {
         connection.socket.setTimeout(0);
         return connection;
       }
@@ -119,13 +119,13 @@ export class AdmissionQueue implements ConnectionOwner {
     return undefined;
   }
 
-  join(exchange: Exchange): void {
+  enqueue(exchange: Exchange): void {
     this.#waiting.push(exchange);
     this.advance();
   }
 
   /** Puts a request back at the head, after its reused connection was dead. The other idle ones are suspect too. */
-  joinFirst(exchange: Exchange): void {
+  enqueueFirst(exchange: Exchange): void {
     this.dropIdle();
     this.#waiting.unshift(exchange);
     this.#queuedBeforeClose++;
@@ -133,12 +133,12 @@ export class AdmissionQueue implements ConnectionOwner {
   }
 
   /** False when the exchange is not in the queue. */
-  leave(exchange: Exchange): boolean {
+  withdraw(exchange: Exchange): boolean {
     const at = this.#waiting.indexOf(exchange);
     if (at < 0) return false;
     this.#waiting.splice(at, 1);
     if (at < this.#queuedBeforeClose) this.#queuedBeforeClose--;
-    this.#gate.leftQueue(exchange);
+    this.#gate.exchangeLeftQueue(exchange);
     return true;
   }
 
@@ -149,8 +149,8 @@ export class AdmissionQueue implements ConnectionOwner {
   /** Dispatches as many requests as possible now, and opens the connections for the others. */
   advance(): void {
     if (this.#admissible === 0 || this.#isBlocked) return;
-    const { epoch, settings } = this.#gate;
-    if (epoch === undefined) {
+    const { run, settings } = this.#gate;
+    if (run === undefined) {
       for (const exchange of this.#waiting.filter(({ countsAsUse }) => !countsAsUse))
         this.#refuse(exchange, notRunning());
       if (this.#waiting.length > 0) this.#gate.wake();
@@ -161,16 +161,15 @@ export class AdmissionQueue implements ConnectionOwner {
       if (idle === undefined) break;
       this.#dispatchNext(idle);
     }
-    // Until the port has answered in this epoch, one attempt is enough to find out.
-    const atOnce = known(this.#mode, epoch).name === 'answering' ? settings.connectingAtOnce : 1;
-    while (this.#connecting < Math.min(this.#admissible, atOnce)) this.#open(epoch);
+    // Until the port has answered in this run, one attempt is enough to find out.
+    const atOnce = modeInRun(this.#mode, run).name === 'answering' ? settings.connectingAtOnce : 1;
+    while (this.#connecting < Math.min(this.#admissible, atOnce)) this.#open(run);
   }
 
   /** Hands the connection to the next request, or keeps it for later ones. */
   becameIdle(connection: Connection, promisedMs: number | undefined): void {
-    const { epoch, settings, clock } = this.#gate;
-    if (epoch === undefined || this.#epochOf.get(connection) !== epoch)
-      return void connection.socket.destroy();
+    const { run, settings, clock } = this.#gate;
+    if (run === undefined || this.#runOf.get(connection) !== run) return void connection.socket.destroy();
     if (this.#admissible > 0 && (connection.requests === 0 || this.#mayReuse)) {
       this.#dispatchNext(connection);
       return;
@@ -188,7 +187,7 @@ export class AdmissionQueue implements ConnectionOwner {
 
   connectionClosed(connection: Connection): void {
     this.firstByteReceived(connection);
-    this.#epochOf.delete(connection);
+    this.#runOf.delete(connection);
     const at = this.#idle.findIndex((idle) => idle.connection === connection);
     if (at >= 0) this.#idle.splice(at, 1);
     this.#gate.releaseIfUnused();
@@ -211,62 +210,62 @@ export class AdmissionQueue implements ConnectionOwner {
     if (next === undefined) return;
     if (this.#queuedBeforeClose > 0) this.#queuedBeforeClose--;
     if (connection.requests === 0) this.#unconfirmed.add(connection);
-    this.#gate.leftQueue(next);
-    next.begin(connection);
+    this.#gate.exchangeLeftQueue(next);
+    next.dispatch(connection);
   }
 
-  #open(epoch: GateEpoch): void {
+  #open(run: SandboxRun): void {
     this.#connecting++;
-    this.#connect(epoch).then(
+    this.#connect(run).then(
       (connection) => {
         this.#connecting--;
-        if (this.#gate.epoch === epoch) this.#setMode('connected', { epoch });
+        if (this.#gate.run === run) this.#setMode('connected', { run });
         this.becameIdle(connection, undefined);
         this.advance();
       },
       (thrown: unknown) => {
         this.#connecting--;
-        this.#connectFailed(epoch, thrown);
+        this.#connectFailed(run, thrown);
       },
     );
   }
 
-  async #connect(epoch: GateEpoch): Promise<Connection> {
+  async #connect(run: SandboxRun): Promise<Connection> {
     const { clock, settings } = this.#gate;
-    const found = await this.#dial(epoch);
+    const found = await this.#dial(run);
     if (found === null) throw new PortClosed('nothing listens');
     const [address, token] = 'token' in found ? [found.address, found.token] : [found, undefined];
     const socket = await connect(address, clock, settings.connectMs);
     const connection = new Connection(socket, token, settings.maxHeadBytes, this);
-    this.#epochOf.set(connection, epoch);
+    this.#runOf.set(connection, run);
     return connection;
   }
 
-  #dial(epoch: GateEpoch): ReturnType<QueueGate['dial']> {
-    this.#dialing ??= this.#gate.dial(epoch, this.#port).finally(() => {
+  #dial(run: SandboxRun): ReturnType<QueueGate['dial']> {
+    this.#dialing ??= this.#gate.dial(run, this.#port).finally(() => {
       this.#dialing = undefined;
     });
     return this.#dialing;
   }
 
-  #connectFailed(epoch: GateEpoch, thrown: unknown): void {
-    if (this.#gate.epoch !== epoch || this.#waiting.length === 0) return void this.advance();
+  #connectFailed(run: SandboxRun, thrown: unknown): void {
+    if (this.#gate.run !== run || this.#waiting.length === 0) return void this.advance();
     if (!(thrown instanceof PortClosed)) {
       // The sandbox may have changed since the gate saw it. The next attempt looks at it again.
-      this.#gate.endEpoch(epoch);
-      return void this.#backOff(epoch, undefined);
+      this.#gate.endRun(run);
+      return void this.#backOff(run, undefined);
     }
     const now = this.#gate.clock.monotonic();
-    const grace = known(this.#mode, epoch).grace ?? {
-      ...this.#gate.portGraceOf(epoch, this.#port),
+    const grace = modeInRun(this.#mode, run).grace ?? {
+      ...this.#gate.portGraceOf(run, this.#port),
       since: now,
     };
-    if (now - grace.since < grace.ms) this.#backOff(epoch, grace);
-    else this.#refuseWaiting(epoch, grace);
+    if (now - grace.since < grace.ms) this.#backOff(run, grace);
+    else this.#refuseWaiting(run, grace);
   }
 
-  #backOff(epoch: GateEpoch, grace: RunningPortGrace | undefined): void {
-    if (!this.#setMode('connect_failed', { epoch, grace })) return;
+  #backOff(run: SandboxRun, grace: RunningPortGrace | undefined): void {
+    if (!this.#setMode('connect_failed', { run, grace })) return;
     const mode = this.#mode;
     this.#gate.clock.sleep(mode.delayMs).then(() => {
       if (this.#mode === mode) this.#setMode('delay_over');
@@ -275,11 +274,11 @@ export class AdmissionQueue implements ConnectionOwner {
   }
 
   /** Refuses the requests that wait now. A request that joins meanwhile gets an attempt of its own. */
-  #refuseWaiting(epoch: GateEpoch, grace: PortGrace): void {
-    if (!this.#setMode('grace_over', { epoch })) return;
+  #refuseWaiting(run: SandboxRun, grace: PortGrace): void {
+    if (!this.#setMode('grace_over', { run })) return;
     const mode = this.#mode;
     const refused = [...this.#waiting];
-    this.#gate.explainClosedPort(epoch, this.#port, grace).then((error) => {
+    this.#gate.explainClosedPort(run, this.#port, grace).then((error) => {
       if (this.#mode === mode) this.#setMode('refused');
       for (const exchange of refused) this.#refuse(exchange, error);
       this.advance();
@@ -287,7 +286,7 @@ export class AdmissionQueue implements ConnectionOwner {
   }
 
   #refuse(exchange: Exchange, error: TorporError): void {
-    if (this.leave(exchange)) exchange.refuse(error);
+    if (this.withdraw(exchange)) exchange.refuse(error);
   }
 
   /** The only place that changes the mode; `port-mode.ts` has the table. False when the event changes nothing. */

@@ -1,12 +1,12 @@
 /** Makes sure that a sandbox runs: waits for a transition that is under way, and wakes a sandbox that sleeps. */
 import type { Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
+import type { SandboxDirectory, SandboxInfo } from '../sandbox-directory.ts';
 import type { GatewaySettings } from '../settings.ts';
 import { autoResumeOff, notDispatched, sandboxGone, unknownSandbox } from './refusals.ts';
 
 export interface EnsureRunningParts {
-  readonly sandboxes: Pick<Sandboxes, 'find' | 'wake'>;
+  readonly sandboxes: Pick<SandboxDirectory, 'find' | 'wake'>;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   /** Resolves when the gate is open. */
@@ -18,7 +18,7 @@ export async function ensureRunning(
   parts: EnsureRunningParts,
   id: SandboxId,
   signal: AbortSignal,
-): Promise<SandboxFacts> {
+): Promise<SandboxInfo> {
   const { sandboxes, clock, settings, untilOpen } = parts;
   for (;;) {
     signal.throwIfAborted();
@@ -49,7 +49,7 @@ export async function ensureRunning(
 /** False when another transition is under way: the caller looks at the sandbox again a little later. */
 async function wake(
   { sandboxes }: EnsureRunningParts,
-  sandbox: SandboxFacts,
+  sandbox: SandboxInfo,
   signal: AbortSignal,
 ): Promise<boolean> {
   try {

@@ -1,13 +1,13 @@
 /**
- * The modes of a sandbox's gate, and of the gate's attempt to wake the sandbox. Both tables are complete: an event
- * without an entry leaves the mode as it is.
+ * The modes of a sandbox's gate, and of the gate's attempt to wake the sandbox. Events that a table does not list are
+ * ignored.
  */
 import type { TorporError } from '@torpor/protocol';
-import type { SandboxFacts } from '../sandboxes.ts';
+import type { SandboxInfo } from '../sandbox-directory.ts';
 
-/** One run of the sandbox as this gateway knows it. Compared by identity: the same facts seen later are another epoch. */
-export interface GateEpoch {
-  readonly sandbox: SandboxFacts;
+/** One run of the sandbox as this gateway knows it. Compared by identity: the same sandbox seen later is another run. */
+export interface SandboxRun {
+  readonly sandbox: SandboxInfo;
 }
 
 export type GateModeName =
@@ -22,39 +22,39 @@ export type GateModeName =
 
 export interface GateMode {
   readonly name: GateModeName;
-  /** Always present in `open`, never in `unknown`. A closing gate keeps it until its connections are cut. */
-  readonly epoch: GateEpoch | undefined;
+  /** Always present in `open`, never in `unknown`. A closing gate keeps it until its exchanges are aborted. */
+  readonly run: SandboxRun | undefined;
 }
 
 export type GateEvent =
   /** The sandbox was seen running. */
   | 'running'
   /** A connection attempt has shown that the sandbox is not the run that the gateway knew. */
-  | 'epoch_ended'
+  | 'run_ended'
   /** The engine begins a pause. */
   | 'close'
   /** No exchange is left that the pause waits for, or its time is over. */
   | 'drained'
   /** The engine has frozen the sandbox, or the server stops: every connection is reset. */
-  | 'cut'
+  | 'exchanges_aborted'
   /** The engine ends the pause, whatever became of it. */
   | 'open';
 
 const GATE_TRANSITIONS: Readonly<Record<GateModeName, Readonly<Partial<Record<GateEvent, GateModeName>>>>> = {
   unknown: { running: 'open', close: 'draining' },
-  open: { epoch_ended: 'unknown', close: 'draining', cut: 'unknown', open: 'unknown' },
-  draining: { epoch_ended: 'draining', drained: 'closed', cut: 'closed', open: 'unknown' },
-  closed: { epoch_ended: 'closed', cut: 'closed', open: 'unknown' },
+  open: { run_ended: 'unknown', close: 'draining', exchanges_aborted: 'unknown', open: 'unknown' },
+  draining: { run_ended: 'draining', drained: 'closed', exchanges_aborted: 'closed', open: 'unknown' },
+  closed: { run_ended: 'closed', exchanges_aborted: 'closed', open: 'unknown' },
 };
 
-export const INITIAL_GATE_MODE: GateMode = { name: 'unknown', epoch: undefined };
+export const INITIAL_GATE_MODE: GateMode = { name: 'unknown', run: undefined };
 
 /** `seen` is the sandbox of a `running` event. */
-export function gateModeAfter(mode: GateMode, event: GateEvent, seen?: SandboxFacts): GateMode {
+export function gateModeAfter(mode: GateMode, event: GateEvent, seen?: SandboxInfo): GateMode {
   const name = GATE_TRANSITIONS[mode.name][event];
   if (name === undefined) return mode;
-  if (event === 'running') return { name, epoch: seen === undefined ? undefined : { sandbox: seen } };
-  return { name, epoch: event === 'close' || event === 'drained' ? mode.epoch : undefined };
+  if (event === 'running') return { name, run: seen === undefined ? undefined : { sandbox: seen } };
+  return { name, run: event === 'close' || event === 'drained' ? mode.run : undefined };
 }
 
 export type WakeMode =

@@ -11,12 +11,12 @@ import {
   type WakeMode,
   wakeModeAfter,
 } from './gate-mode.ts';
-import { type PortEvent, type PortMode, portModeAfter, UNTRIED } from './port-mode.ts';
+import { INITIAL_PORT_MODE, type PortEvent, type PortMode, portModeAfter } from './port-mode.ts';
 
-const sandbox = new FakeSandboxes().make().facts;
+const sandbox = new FakeSandboxes().make().info;
 
 const gateEvents = array(
-  constantFrom<GateEvent[]>('running', 'epoch_ended', 'close', 'drained', 'cut', 'open'),
+  constantFrom<GateEvent[]>('running', 'run_ended', 'close', 'drained', 'exchanges_aborted', 'open'),
   { maxLength: 20 },
 );
 
@@ -41,23 +41,26 @@ describe('the mode of a gate, after any events', () => {
         const pause = pauseOf(events);
         const { name } = modeAfter(events);
         if (pause === undefined) expect(['unknown', 'open']).toContain(name);
-        else expect(name).toBe(pause.includes('drained') || pause.includes('cut') ? 'closed' : 'draining');
+        else
+          expect(name).toBe(
+            pause.includes('drained') || pause.includes('exchanges_aborted') ? 'closed' : 'draining',
+          );
       }),
     );
   });
 
-  it('has an epoch only when the open gate saw the sandbox run, and nothing has ended that run', () => {
+  it('has a run only when the open gate saw the sandbox run, and nothing has ended that run', () => {
     assert(
       property(gateEvents, (events) => {
-        const { name, epoch } = modeAfter(events);
-        const alive = since(events, 'open', 'cut', 'epoch_ended');
+        const { name, run } = modeAfter(events);
+        const alive = since(events, 'open', 'exchanges_aborted', 'run_ended');
         // A gate that is closed takes no note of a running sandbox.
         const firstClose = alive.indexOf('close');
         const wasClosedBefore = pauseOf(events.slice(0, events.length - alive.length)) !== undefined;
         const whileOpen = wasClosedBefore ? [] : firstClose < 0 ? alive : alive.slice(0, firstClose);
-        expect(epoch !== undefined).toBe(whileOpen.includes('running'));
-        if (name === 'open') expect(epoch).toBeDefined();
-        if (name === 'unknown') expect(epoch).toBeUndefined();
+        expect(run !== undefined).toBe(whileOpen.includes('running'));
+        if (name === 'open') expect(run).toBeDefined();
+        if (name === 'unknown') expect(run).toBeUndefined();
       }),
     );
   });
@@ -97,36 +100,36 @@ describe('the mode of a port, after any events', () => {
     constantFrom<PortEvent[]>('connected', 'connect_failed', 'delay_over', 'grace_over', 'refused'),
     { maxLength: 30 },
   );
-  const epoch = { sandbox };
+  const run = { sandbox };
   const grace = { ms: 2_000, starting: undefined, since: 0 };
 
   it('is answering after every success, and its next delay is the shortest again', () => {
     assert(
       property(events, (sequence) => {
-        let mode: PortMode = UNTRIED;
+        let mode: PortMode = INITIAL_PORT_MODE;
         for (const event of [...sequence, 'connected' as const])
-          mode = portModeAfter(mode, event, { epoch, grace });
-        expect(mode).toEqual({ ...UNTRIED, name: 'answering', epoch });
+          mode = portModeAfter(mode, event, { run, grace });
+        expect(mode).toEqual({ ...INITIAL_PORT_MODE, name: 'answering', run });
       }),
     );
   });
 
   it('starts one back-off for all failures that come before its end', () => {
-    const first = portModeAfter(UNTRIED, 'connect_failed', { epoch, grace });
-    expect(portModeAfter(first, 'connect_failed', { epoch, grace })).toBe(first);
-    expect(portModeAfter(first, 'grace_over', { epoch })).toBe(first);
+    const first = portModeAfter(INITIAL_PORT_MODE, 'connect_failed', { run, grace });
+    expect(portModeAfter(first, 'connect_failed', { run, grace })).toBe(first);
+    expect(portModeAfter(first, 'grace_over', { run })).toBe(first);
   });
 
-  it('doubles its delay up to 200 ms, and begins again in another epoch', () => {
+  it('doubles its delay up to 200 ms, and begins again in another run', () => {
     const delays: number[] = [];
-    let mode: PortMode = UNTRIED;
+    let mode: PortMode = INITIAL_PORT_MODE;
     for (let i = 0; i < 8; i++) {
-      mode = portModeAfter(mode, 'connect_failed', { epoch, grace });
+      mode = portModeAfter(mode, 'connect_failed', { run, grace });
       delays.push(mode.delayMs);
       mode = portModeAfter(mode, 'delay_over');
     }
     expect(delays).toEqual([5, 10, 20, 40, 80, 160, 200, 200]);
-    expect(portModeAfter(mode, 'connect_failed', { epoch: { sandbox }, grace }).delayMs).toBe(5);
+    expect(portModeAfter(mode, 'connect_failed', { run: { sandbox }, grace }).delayMs).toBe(5);
   });
 });
 

@@ -1,8 +1,8 @@
 /**
- * What an admission queue knows about its port, and so how many connections it opens at once. The table is complete:
- * an event without an entry leaves the mode as it is.
+ * What an admission queue knows about its port, and so how many connections it opens at once. Events that the table does
+ * not list are ignored.
  */
-import type { GateEpoch } from './gate-mode.ts';
+import type { SandboxRun } from './gate-mode.ts';
 
 /** How long a closed port is tried again before the waiting requests are refused. */
 export interface PortGrace {
@@ -15,9 +15,9 @@ export interface PortGrace {
 export type RunningPortGrace = PortGrace & { readonly since: number };
 
 type PortModeName =
-  /** No connection attempt has ended in this epoch: one attempt at a time. */
+  /** No connection attempt has ended in this run: one attempt at a time. */
   | 'untried'
-  /** A connection was opened in this epoch: several attempts at a time. */
+  /** A connection was opened in this run: several attempts at a time. */
   | 'answering'
   /** An attempt failed: none until the delay is over. */
   | 'backing_off'
@@ -28,8 +28,8 @@ type PortModeName =
 
 export interface PortMode {
   readonly name: PortModeName;
-  /** What the mode says holds for this epoch only; undefined in `untried`. */
-  readonly epoch: GateEpoch | undefined;
+  /** The run of the sandbox that the mode is about; undefined in `untried`. */
+  readonly run: SandboxRun | undefined;
   readonly grace: RunningPortGrace | undefined;
   /** The delay of the present or next back-off. */
   readonly delayMs: number;
@@ -56,37 +56,37 @@ const PORT_TRANSITIONS: Readonly<Record<PortModeName, Readonly<Partial<Record<Po
 const FIRST_DELAY_MS = 5;
 const LONGEST_DELAY_MS = 200;
 
-export const UNTRIED: PortMode = {
+export const INITIAL_PORT_MODE: PortMode = {
   name: 'untried',
-  epoch: undefined,
+  run: undefined,
   grace: undefined,
   delayMs: FIRST_DELAY_MS,
 };
 
-/** `about`: the epoch of the attempt, and the grace that is left after it. */
+/** `about`: the run of the attempt, and the grace that is left after it. */
 export function portModeAfter(
   mode: PortMode,
   event: PortEvent,
-  about: Partial<Pick<PortMode, 'epoch' | 'grace'>> = {},
+  about: Partial<Pick<PortMode, 'run' | 'grace'>> = {},
 ): PortMode {
   const name = PORT_TRANSITIONS[mode.name][event];
   if (name === undefined) return mode;
-  const { epoch = mode.epoch, grace } = about;
+  const { run = mode.run, grace } = about;
   switch (event) {
     case 'connected':
-      return { ...UNTRIED, name, epoch };
+      return { ...INITIAL_PORT_MODE, name, run };
     case 'connect_failed':
-      return { name, epoch, grace, delayMs: known(mode, epoch).delayMs };
+      return { name, run, grace, delayMs: modeInRun(mode, run).delayMs };
     case 'delay_over':
       return { ...mode, name, delayMs: Math.min(2 * mode.delayMs, LONGEST_DELAY_MS) };
     case 'grace_over':
-      return { name, epoch, grace: undefined, delayMs: known(mode, epoch).delayMs };
+      return { name, run, grace: undefined, delayMs: modeInRun(mode, run).delayMs };
     case 'refused':
       return { ...mode, name };
   }
 }
 
-/** The mode as far as it concerns this epoch: another epoch says nothing about the port. */
-export function known(mode: PortMode, epoch: GateEpoch | undefined): PortMode {
-  return mode.epoch === epoch ? mode : UNTRIED;
+/** The mode of the port in this run of the sandbox. A mode of another run says nothing about the port. */
+export function modeInRun(mode: PortMode, run: SandboxRun | undefined): PortMode {
+  return mode.run === run ? mode : INITIAL_PORT_MODE;
 }

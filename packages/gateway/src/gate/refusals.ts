@@ -3,7 +3,7 @@
  * sandbox may have seen the request: a client may repeat a request that was never dispatched.
  */
 import { type ErrorDetails, lostDetails, type SandboxId, TorporError } from '@torpor/protocol';
-import type { SandboxFacts } from '../sandboxes.ts';
+import type { SandboxInfo } from '../sandbox-directory.ts';
 
 export function unknownSandbox(sandboxId: SandboxId): TorporError {
   return new TorporError('not_found', 'There is no sandbox with this name.', {
@@ -14,7 +14,7 @@ export function unknownSandbox(sandboxId: SandboxId): TorporError {
 }
 
 /** A sandbox that will never run again. */
-export function sandboxGone({ id, state, reason, lostCheckpoint }: SandboxFacts): TorporError {
+export function sandboxGone({ id, state, reason, lostCheckpoint }: SandboxInfo): TorporError {
   const extra: ErrorDetails = {
     sandboxId: id,
     details: { dispatched: false, state, ...(reason === null ? {} : { reason }) },
@@ -37,7 +37,7 @@ export function sandboxGone({ id, state, reason, lostCheckpoint }: SandboxFacts)
 }
 
 /** The sandbox sleeps, and its creator has turned waking by requests off. */
-export function autoResumeOff({ id }: SandboxFacts): TorporError {
+export function autoResumeOff({ id }: SandboxInfo): TorporError {
   return new TorporError('conflict', 'The sandbox sleeps, and requests do not wake it.', {
     sandboxId: id,
     hint: 'Resume the sandbox first: its autoResume is off.',
@@ -66,8 +66,8 @@ export function stillStarting(sandboxId: SandboxId, port: number, service: strin
   });
 }
 
-/** The request was held for as long as `holdMs` allows. */
-export function heldTooLong(sandboxId: SandboxId, ms: number): TorporError {
+/** The request was queued for as long as `holdMs` allows. */
+export function queuedTooLong(sandboxId: SandboxId, ms: number): TorporError {
   return new TorporError('unreachable', `The sandbox was not ready within ${ms} ms.`, {
     sandboxId,
     retryAfterMs: 2_000,

@@ -17,11 +17,11 @@ afterEach(() => world[Symbol.asyncDispose]());
 const get = (asked: Parameters<typeof ask>[2] = {}) => ask(world.port, host, asked);
 const forever = new AbortController().signal;
 const untilHeld = async (count: number) => {
-  while (world.gateway.held !== count) await new Promise(setImmediate);
+  while (world.gateway.queuedRequests !== count) await new Promise(setImmediate);
 };
 
 describe('a pause', () => {
-  it('holds new requests as soon as the gate is closed, also on open connections', async () => {
+  it('queues new requests as soon as the gate is closed, also on open connections', async () => {
     let requests = 0;
     await world.serve(sandbox, (_, response) => {
       requests++;
@@ -30,13 +30,13 @@ describe('a pause', () => {
     await get();
     const { gates } = world.gateway;
     await gates.close(sandbox.id);
-    const held = [get(), get({ method: 'POST', body: 'x' })];
+    const queued = [get(), get({ method: 'POST', body: 'x' })];
     await untilHeld(2);
     expect(requests).toBe(1);
     await gates.cut(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     await gates.open(sandbox.id);
-    for (const answer of held) expect(await answer).toMatchObject({ status: 200 });
+    for (const answer of queued) expect(await answer).toMatchObject({ status: 200 });
     expect(sandbox.wakes).toHaveLength(1);
     expect(requests).toBe(3);
   });
@@ -78,7 +78,7 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('answers the requests that it cuts off with dispatched: true', async () => {
+  it('answers the requests that it aborts with dispatched: true', async () => {
     const inside = Promise.withResolvers<void>();
     const reset = Promise.withResolvers<void>();
     await world.serve(sandbox, (request) => {
@@ -127,13 +127,13 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('that fails lets held requests pass, without a wake', async () => {
+  it('that fails dispatches queued requests without a wake', async () => {
     await world.serve(sandbox, (_, response) => response.end('ok'));
     await world.gateway.gates.close(sandbox.id);
-    const held = get();
+    const queued = get();
     await untilHeld(1);
     await world.gateway.gates.open(sandbox.id);
-    expect(await held).toMatchObject({ status: 200 });
+    expect(await queued).toMatchObject({ status: 200 });
     expect(sandbox.wakes).toHaveLength(0);
   });
 
@@ -145,7 +145,7 @@ describe('a pause', () => {
     await world.gateway.gates.open(sandbox.id);
   });
 
-  it('right after a wake lets the requests pass that waited for it, and holds later ones', async () => {
+  it('right after a wake dispatches the requests that waited for the wake, and queues later ones', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const seen: string[] = [];
     await world.serve(sandbox, (request, response) => {
@@ -191,7 +191,7 @@ describe('a pause', () => {
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
 
-  it('in the middle of a wake: the waiting requests are answered in the end', async () => {
+  it('during a wake: queued requests are answered later', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -208,13 +208,13 @@ describe('a pause', () => {
     expect(await asked).toMatchObject({ status: 200 });
   });
 
-  it('that ends with a kill answers held requests with 410', async () => {
+  it('that ends with a kill answers queued requests with 410', async () => {
     await world.gateway.gates.close(sandbox.id);
-    const held = get();
+    const queued = get();
     await untilHeld(1);
     world.sandboxes.become(sandbox.id, { state: 'killed' });
     await world.gateway.gates.open(sandbox.id);
-    expect(await held).toMatchObject({ status: 410 });
+    expect(await queued).toMatchObject({ status: 410 });
   });
 
   it('thirty times under steady traffic: every request is answered, and runs once', async () => {
@@ -259,7 +259,7 @@ describe('a pause', () => {
 });
 
 describe('a server that stops', () => {
-  it('refuses waiting requests, waits for active ones, and cuts off those that do not end', async () => {
+  it('refuses waiting requests, waits for active ones, and aborts those that do not end', async () => {
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     const other = world.sandboxes.make();
     const waking = Promise.withResolvers<void>();
@@ -272,15 +272,15 @@ describe('a server that stops', () => {
       await answer.promise;
       response.end('whole');
     });
-    const held = get();
+    const queued = get();
     const never = ask(world.port, world.hostOf(other), { path: '/never' });
     const finishing = ask(world.port, world.hostOf(other));
     await untilHeld(1);
     while (inside < 2) await delay(1);
     const leaving = new AbortController();
     const stopped = world.gateway.stop(leaving.signal);
-    expect(await held).toMatchObject({ status: 503 });
-    expect((await held).json()).toMatchObject({ error: { details: { dispatched: false } } });
+    expect(await queued).toMatchObject({ status: 503 });
+    expect((await queued).json()).toMatchObject({ error: { details: { dispatched: false } } });
     answer.resolve();
     expect(await finishing).toMatchObject({ status: 200, text: 'whole' });
     expect(await get()).toMatchObject({ status: 503 });

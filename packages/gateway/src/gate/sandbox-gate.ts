@@ -5,27 +5,27 @@
 import type { Address, AgentAddress, Clock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { AGENT_PORT } from '../route/route.ts';
-import type { Sandboxes, SandboxFacts } from '../sandboxes.ts';
+import type { SandboxDirectory, SandboxInfo } from '../sandbox-directory.ts';
 import type { GatewaySettings } from '../settings.ts';
 import { AdmissionQueue, type Admits, type QueueGate } from './admission-queue.ts';
 import { ensureRunning } from './ensure-running.ts';
 import type { ActiveExchange, Exchange } from './exchange.ts';
 import {
-  type GateEpoch,
   type GateEvent,
   type GateModeName,
   gateModeAfter,
   INITIAL_GATE_MODE,
+  type SandboxRun,
   type WakeEvent,
   type WakeMode,
   wakeModeAfter,
 } from './gate-mode.ts';
-import { HeldRequestBudget, tooManyHeld } from './held-request-budget.ts';
 import type { PortGrace } from './port-mode.ts';
+import { QueuedRequestBudget, tooManyQueued } from './queued-request-budget.ts';
 import {
-  heldTooLong,
   notDispatched,
   portClosed,
+  queuedTooLong,
   serverStopping,
   stillStarting,
   tooManyActive,
@@ -33,11 +33,11 @@ import {
 import { TrafficLease } from './traffic-lease.ts';
 
 export interface SandboxGateParts {
-  readonly sandboxes: Sandboxes;
+  readonly sandboxes: SandboxDirectory;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   /** Shared by all gates. */
-  readonly overallBudget: HeldRequestBudget;
+  readonly overallBudget: QueuedRequestBudget;
   /** Fires when the server stops. */
   readonly stopping: AbortSignal;
   readonly observe: GateObserver;
@@ -60,16 +60,16 @@ export class SandboxGate implements QueueGate {
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   readonly #parts: SandboxGateParts;
-  readonly #budget: HeldRequestBudget;
+  readonly #budget: QueuedRequestBudget;
   /** One per port. */
   readonly #queues = new Map<number, AdmissionQueue>();
   readonly #active = new Set<ActiveExchange>();
   readonly #lease: TrafficLease;
   readonly #onUnused: (gate: SandboxGate) => void;
-  #facts: SandboxFacts | undefined;
+  #info: SandboxInfo | undefined;
   #mode = INITIAL_GATE_MODE;
   #wake: WakeMode = { name: 'idle' };
-  /** A client without a place in a queue wants the sandbox. Independent of both modes: it outlives a closed gate. */
+  /** A wake was requested by a client that is not queued. Survives close and open. */
   #wakeRequested = false;
   /** Resolves when the gate that was closed last opens. */
   #opened = Promise.withResolvers<void>();
@@ -83,21 +83,27 @@ export class SandboxGate implements QueueGate {
     this.settings = parts.settings;
     this.#onUnused = onUnused;
     const { heldPerSandbox, heldBytesPerSandbox, quietMs } = parts.settings;
-    this.#budget = new HeldRequestBudget(
+    this.#budget = new QueuedRequestBudget(
       { count: heldPerSandbox, bytes: heldBytesPerSandbox },
       parts.overallBudget,
     );
-    const hold = () => parts.sandboxes.hold(id);
-    this.#lease = new TrafficLease(parts.clock, quietMs, hold, () => this.releaseIfUnused(), parts.stopping);
+    const takeLease = () => parts.sandboxes.keepAwake(id);
+    this.#lease = new TrafficLease(
+      parts.clock,
+      quietMs,
+      takeLease,
+      () => this.releaseIfUnused(),
+      parts.stopping,
+    );
   }
 
-  /** What was last seen of the sandbox; enough to check access. */
-  get facts(): SandboxFacts | undefined {
-    return this.#facts;
+  /** What was last seen of the sandbox; enough to check access. Fields that can change may be out of date. */
+  get info(): SandboxInfo | undefined {
+    return this.#info;
   }
 
-  get epoch(): GateEpoch | undefined {
-    return this.#mode.epoch;
+  get run(): SandboxRun | undefined {
+    return this.#mode.run;
   }
 
   get admits(): Admits {
@@ -124,44 +130,44 @@ export class SandboxGate implements QueueGate {
 
   /** Whether something is under way that ends with an open port, so that it makes sense to show progress. */
   isStartingUp(port: number): boolean {
-    const { epoch } = this;
-    return epoch === undefined || this.portGraceOf(epoch, port).starting !== undefined;
+    const { run } = this;
+    return run === undefined || this.portGraceOf(run, port).starting !== undefined;
   }
 
-  /** Dispatches the exchange at once, or holds it in the queue of its port. */
-  enter(port: number, exchange: Exchange): void {
+  /** Dispatches the exchange at once, or puts it into the queue of its port. */
+  submit(port: number, exchange: Exchange): void {
     if (this.isStopping) return void exchange.refuse(serverStopping());
     if (this.#active.size >= this.settings.passingPerSandbox)
       return void exchange.refuse(tooManyActive(this.id));
     const queue = this.#queueOf(port);
     const idle = queue.takeIdleIfFirst();
-    if (idle !== undefined) return void exchange.begin(idle);
-    if (!this.#budget.hasRoomFor(exchange.heldBytes)) return void exchange.refuse(tooManyHeld());
-    this.#hold(exchange);
-    queue.join(exchange);
+    if (idle !== undefined) return void exchange.dispatch(idle);
+    if (!this.#budget.hasRoomFor(exchange.queuedBytes)) return void exchange.refuse(tooManyQueued());
+    this.#countQueued(exchange);
+    queue.enqueue(exchange);
   }
 
   /** For a request whose connection was dead before the request arrived: no app has seen it, and it keeps its place. */
-  reenter(port: number, exchange: Exchange): void {
+  resubmit(port: number, exchange: Exchange): void {
     if (this.isStopping) return void exchange.refuse(serverStopping());
-    this.#hold(exchange);
-    this.#queueOf(port).joinFirst(exchange);
+    this.#countQueued(exchange);
+    this.#queueOf(port).enqueueFirst(exchange);
   }
 
   /** Takes the exchange out of its queue. False when it is in none. */
-  leave(port: number, exchange: Exchange): boolean {
-    return this.#queues.get(port)?.leave(exchange) ?? false;
+  withdraw(port: number, exchange: Exchange): boolean {
+    return this.#queues.get(port)?.withdraw(exchange) ?? false;
   }
 
   /** Wakes the sandbox as soon as the gate is open, though no request waits in a queue. A wake under way is enough. */
   requestWake(): void {
     if (this.isClosed) this.#wakeRequested = true;
-    else if (this.epoch === undefined) this.wake();
+    else if (this.run === undefined) this.wake();
   }
 
-  /** Takes note of the sandbox as another reader has seen it. */
-  noteSandbox(sandbox: SandboxFacts): void {
-    this.#facts = sandbox;
+  /** Updates what the gate knows of the sandbox, as another reader has seen it. */
+  updateSandbox(sandbox: SandboxInfo): void {
+    this.#info = sandbox;
     if (sandbox.state === 'running') this.#setMode('running', sandbox);
   }
 
@@ -191,13 +197,13 @@ export class SandboxGate implements QueueGate {
     this.#lease.countWaiting(change);
   }
 
-  leftQueue(exchange: Exchange): void {
-    this.#budget.remove(exchange.heldBytes);
+  exchangeLeftQueue(exchange: Exchange): void {
+    this.#budget.remove(exchange.queuedBytes);
     if (exchange.countsAsUse) this.#lease.countWaiting(-1);
     this.#notifyDrain();
   }
 
-  /** Holds new requests. Requests that are queued already may still pass: a pause after each wake would starve them. */
+  /** Queues new requests. Requests that are queued already may still pass: otherwise repeated pauses could starve them. */
   close(): void {
     if (this.isClosed) return;
     this.#opened = Promise.withResolvers();
@@ -227,10 +233,10 @@ export class SandboxGate implements QueueGate {
     );
   }
 
-  /** Ends every exchange and resets every connection into the sandbox. */
-  cut(): void {
-    this.#setMode('cut');
-    for (const exchange of [...this.#active]) exchange.cut();
+  /** Aborts every exchange and resets every connection from the gateway into the sandbox. */
+  abortExchanges(): void {
+    this.#setMode('exchanges_aborted');
+    for (const exchange of [...this.#active]) exchange.abort();
     for (const queue of this.#queues.values()) queue.dropIdle();
   }
 
@@ -263,7 +269,7 @@ export class SandboxGate implements QueueGate {
         this.#setWake({ type: 'succeeded' });
         // A gate that was closed meanwhile begins again when it opens.
         if (this.isClosed) return;
-        this.noteSandbox(sandbox);
+        this.updateSandbox(sandbox);
         for (const queue of this.#queues.values()) queue.advance();
       },
       (thrown: unknown) => {
@@ -275,16 +281,16 @@ export class SandboxGate implements QueueGate {
     );
   }
 
-  endEpoch(epoch: GateEpoch): void {
-    if (this.epoch === epoch) this.#setMode('epoch_ended');
+  endRun(run: SandboxRun): void {
+    if (this.run === run) this.#setMode('run_ended');
   }
 
-  dial({ sandbox }: GateEpoch, port: number): Promise<Address | AgentAddress | null> {
+  dial({ sandbox }: SandboxRun, port: number): Promise<Address | AgentAddress | null> {
     const { sandboxes } = this.#parts;
     return port === AGENT_PORT ? sandboxes.agent(sandbox) : sandboxes.dial(sandbox, port);
   }
 
-  portGraceOf({ sandbox }: GateEpoch, port: number): PortGrace {
+  portGraceOf({ sandbox }: SandboxRun, port: number): PortGrace {
     const { startingMs, portGraceMs } = this.settings;
     const age = sandbox.startedAt === null ? 0 : this.clock.now() - sandbox.startedAt;
     const service = sandbox.services.find((declared) => declared.port === port);
@@ -293,7 +299,7 @@ export class SandboxGate implements QueueGate {
   }
 
   async explainClosedPort(
-    { sandbox }: GateEpoch,
+    { sandbox }: SandboxRun,
     port: number,
     { starting }: PortGrace,
   ): Promise<TorporError> {
@@ -311,7 +317,7 @@ export class SandboxGate implements QueueGate {
   }
 
   /** The only place that changes the gate's mode; `gate-mode.ts` has the table. */
-  #setMode(event: GateEvent, seen?: SandboxFacts): void {
+  #setMode(event: GateEvent, seen?: SandboxInfo): void {
     this.#mode = gateModeAfter(this.#mode, event, seen);
   }
 
@@ -320,26 +326,26 @@ export class SandboxGate implements QueueGate {
     this.#wake = wakeModeAfter(this.#wake, event);
   }
 
-  #hold(exchange: Exchange): void {
-    this.#budget.add(exchange.heldBytes);
+  #countQueued(exchange: Exchange): void {
+    this.#budget.add(exchange.queuedBytes);
     if (exchange.countsAsUse) this.#lease.countWaiting(1);
   }
 
   /** Gives up after `wakeMs`; the next request then starts a new attempt. */
-  async #findRunning(): Promise<SandboxFacts> {
+  async #findRunning(): Promise<SandboxInfo> {
     const { clock, settings, stopping } = this.#parts;
     const late = new AbortController();
     const done = new AbortController();
     const { wakeMs } = settings;
     clock.sleep(wakeMs, AbortSignal.any([done.signal, stopping])).then(
-      () => late.abort(heldTooLong(this.id, wakeMs)),
+      () => late.abort(queuedTooLong(this.id, wakeMs)),
       () => {
         if (stopping.aborted) late.abort(serverStopping());
       },
     );
     const sandboxes = {
       find: (id: SandboxId) => this.#parts.sandboxes.find(id),
-      wake: (sandbox: SandboxFacts, signal: AbortSignal) => this.#observedWake(sandbox, signal),
+      wake: (sandbox: SandboxInfo, signal: AbortSignal) => this.#observedWake(sandbox, signal),
     };
     const untilOpen = () => (this.isClosed ? this.#opened.promise : Promise.resolve());
     try {
@@ -349,7 +355,7 @@ export class SandboxGate implements QueueGate {
     }
   }
 
-  async #observedWake(sandbox: SandboxFacts, signal: AbortSignal): Promise<void> {
+  async #observedWake(sandbox: SandboxInfo, signal: AbortSignal): Promise<void> {
     const { sandboxes, clock, observe } = this.#parts;
     const began = clock.monotonic();
     try {

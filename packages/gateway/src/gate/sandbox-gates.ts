@@ -1,14 +1,14 @@
 /** The gates of all sandboxes with traffic, as the engine closes and opens them. */
 import type { Clock, TrafficGate } from '@torpor/engine';
 import type { SandboxId } from '@torpor/protocol';
-import type { Sandboxes } from '../sandboxes.ts';
+import type { SandboxDirectory } from '../sandbox-directory.ts';
 import type { GatewaySettings } from '../settings.ts';
-import { HeldRequestBudget } from './held-request-budget.ts';
+import { QueuedRequestBudget } from './queued-request-budget.ts';
 import { serverStopping } from './refusals.ts';
 import { type GateObserver, SandboxGate, type SandboxGateParts } from './sandbox-gate.ts';
 
 export interface SandboxGatesParts {
-  readonly sandboxes: Sandboxes;
+  readonly sandboxes: SandboxDirectory;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
   readonly observe: GateObserver;
@@ -21,13 +21,13 @@ export class SandboxGates implements TrafficGate {
 
   constructor(parts: SandboxGatesParts) {
     const { heldOverall, heldBytesOverall } = parts.settings;
-    const overallBudget = new HeldRequestBudget({ count: heldOverall, bytes: heldBytesOverall });
+    const overallBudget = new QueuedRequestBudget({ count: heldOverall, bytes: heldBytesOverall });
     this.#parts = { ...parts, overallBudget, stopping: this.#stopping.signal };
   }
 
-  /** How many requests are held at all gates together. */
-  get held(): number {
-    return this.#parts.overallBudget.held;
+  /** How many requests are queued at all gates together. */
+  get queuedRequests(): number {
+    return this.#parts.overallBudget.count;
   }
 
   /** How many gates exist. */
@@ -40,11 +40,11 @@ export class SandboxGates implements TrafficGate {
   }
 
   /** The gate, if the sandbox has traffic. */
-  peek(id: SandboxId): SandboxGate | undefined {
+  findGate(id: SandboxId): SandboxGate | undefined {
     return this.#gates.get(id);
   }
 
-  of(id: SandboxId): SandboxGate {
+  gateFor(id: SandboxId): SandboxGate {
     let gate = this.#gates.get(id);
     if (gate === undefined) {
       gate = new SandboxGate(id, this.#parts, () => this.#gates.delete(id));
@@ -54,7 +54,7 @@ export class SandboxGates implements TrafficGate {
   }
 
   async close(id: SandboxId): Promise<void> {
-    this.of(id).close();
+    this.gateFor(id).close();
   }
 
   async drain(id: SandboxId, signal: AbortSignal): Promise<void> {
@@ -62,19 +62,19 @@ export class SandboxGates implements TrafficGate {
   }
 
   async cut(id: SandboxId): Promise<void> {
-    this.#gates.get(id)?.cut();
+    this.#gates.get(id)?.abortExchanges();
   }
 
   async open(id: SandboxId): Promise<void> {
     this.#gates.get(id)?.open();
   }
 
-  /** Refuses queued and new requests, and cuts active exchanges that have not ended when the signal fires. */
+  /** Refuses queued and new requests, and aborts active exchanges that have not ended when the signal fires. */
   async stop(signal: AbortSignal): Promise<void> {
     this.#stopping.abort();
     const gates = [...this.#gates.values()];
     for (const gate of gates) gate.refuseAll(serverStopping());
     await Promise.all(gates.map((gate) => gate.drain(signal)));
-    for (const gate of gates) gate.cut();
+    for (const gate of gates) gate.abortExchanges();
   }
 }

@@ -7,7 +7,7 @@ import type { Clock } from '@torpor/engine';
 export class TrafficLease {
   readonly #clock: Clock;
   readonly #quietMs: number;
-  readonly #hold: () => () => void;
+  readonly #takeLease: () => () => void;
   readonly #onRelease: () => void;
   readonly #stopping: AbortSignal;
   /** Ends the lease; undefined while the lease is not held. */
@@ -18,13 +18,13 @@ export class TrafficLease {
   constructor(
     clock: Clock,
     quietMs: number,
-    hold: () => () => void,
+    takeLease: () => () => void,
     onRelease: () => void,
     stopping: AbortSignal,
   ) {
     this.#clock = clock;
     this.#quietMs = quietMs;
-    this.#hold = hold;
+    this.#takeLease = takeLease;
     this.#onRelease = onRelease;
     this.#stopping = stopping;
   }
@@ -36,7 +36,7 @@ export class TrafficLease {
   bytesMoved(): void {
     this.#movedAt = this.#clock.monotonic();
     if (this.#release !== undefined) return;
-    this.#release = this.#hold();
+    this.#release = this.#takeLease();
     void this.#releaseWhenQuiet();
   }
 

@@ -32,7 +32,7 @@ async function begin(
 }
 
 const untilHeld = async (count: number) => {
-  while (world.gateway.held !== count) await new Promise(setImmediate);
+  while (world.gateway.queuedRequests !== count) await new Promise(setImmediate);
 };
 
 describe('waking', () => {
@@ -50,10 +50,10 @@ describe('waking', () => {
     );
     expect(sandbox.wakes).toHaveLength(1);
     expect(requests).toBe(200);
-    expect(world.gateway.held).toBe(0);
+    expect(world.gateway.queuedRequests).toBe(0);
   });
 
-  it('dispatches held requests in order of arrival', async () => {
+  it('dispatches queued requests in order of arrival', async () => {
     const { sandbox, get } = await begin('paused');
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -286,13 +286,13 @@ describe('each obstacle has its own error', () => {
   });
 });
 
-describe('held requests are bounded', () => {
+describe('queued requests are bounded', () => {
   it('in number, per sandbox', async () => {
     const { sandbox, get } = await begin('paused', {}, { settings: { heldPerSandbox: 3 } });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
     await world.serve(sandbox, (_, response) => response.end('ok'));
-    const held = [get(), get(), get()];
+    const queued = [get(), get(), get()];
     await untilHeld(3);
     const refused = await get();
     expect(refused.status).toBe(503);
@@ -300,7 +300,7 @@ describe('held requests are bounded', () => {
       error: { code: 'capacity', retryable: true, details: { dispatched: false } },
     });
     waking.resolve();
-    for (const answer of held) expect(await answer).toMatchObject({ status: 200 });
+    for (const answer of queued) expect(await answer).toMatchObject({ status: 200 });
   });
 
   it('in number, overall', async () => {
@@ -309,14 +309,14 @@ describe('held requests are bounded', () => {
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
     other.onWake = () => waking.promise;
-    const held = [get(), ask(world.port, world.hostOf(other))];
+    const queued = [get(), ask(world.port, world.hostOf(other))];
     await untilHeld(2);
     expect(await get()).toMatchObject({ status: 503 });
     waking.resolve();
-    await Promise.all(held);
+    await Promise.all(queued);
   });
 
-  it('in bytes: a body that is held is not read', async () => {
+  it('in bytes: the body of a queued request is not read', async () => {
     const { sandbox, host, get } = await begin('paused', {}, { settings: { heldBytesPerSandbox: 200_000 } });
     const waking = Promise.withResolvers<void>();
     sandbox.onWake = () => waking.promise;
@@ -354,7 +354,7 @@ describe('held requests are bounded', () => {
     expect(answer.status).toBe(503);
     expect(answer.headers['retry-after']).toBe('2');
     expect(answer.json()).toMatchObject({ error: { code: 'unreachable', details: { dispatched: false } } });
-    expect(world.gateway.held).toBe(0);
+    expect(world.gateway.queuedRequests).toBe(0);
     waking.resolve();
   });
 
@@ -417,11 +417,11 @@ describe('a lease', () => {
     await once(stream, 'data');
     stream.resume();
     while (sandbox.leases > 0) await delay(10);
-    const { holds } = sandbox;
-    expect(holds).toBeGreaterThan(0);
+    const { leasesTaken } = sandbox;
+    expect(leasesTaken).toBeGreaterThan(0);
     (await app.promise).write('again');
     await once(stream, 'data');
-    expect(sandbox.holds).toBe(holds + 1);
+    expect(sandbox.leasesTaken).toBe(leasesTaken + 1);
     while (sandbox.leases > 0) await delay(10);
     stream.destroy();
   });

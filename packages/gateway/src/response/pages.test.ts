@@ -45,7 +45,7 @@ describe('a browser that navigates to a sandbox that sleeps', () => {
     expect(page.headers['content-security-policy']).toContain("default-src 'none'");
     expect(page.text).not.toMatch(/\b(?:src|href)="(?!data:)/);
     expect(page.text).not.toMatch(/https?:\/\//);
-    expect(world.gateway.held).toBe(0);
+    expect(world.gateway.queuedRequests).toBe(0);
     expect(await status()).toMatchObject({ ready: false, over: false, title: 'Waking up' });
     waking.resolve();
     while (!(await status()).ready) await delay(5);

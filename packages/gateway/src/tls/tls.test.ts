@@ -147,7 +147,7 @@ describe('over TLS', () => {
     });
   });
 
-  it('many streams of one connection are held until the sandbox wakes', async () => {
+  it('many streams of one connection are queued until the sandbox wakes', async () => {
     const sandbox = world.sandboxes.make({ state: 'paused' });
     await world.serve(sandbox, (request, response) => response.end(request.url));
     const client = http2(world.hostOf(sandbox));

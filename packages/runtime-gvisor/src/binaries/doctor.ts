@@ -12,9 +12,10 @@ export async function checkRunsc(host: CheckedHost): Promise<HostCheck> {
   const search = await findRunsc(host, host.signal);
   if (search.found === null) return bad('runsc', search.why, search.fix);
   const { program, version } = search.found;
-  const age = version.day === null ? '' : `, ${monthsSince(version.day, new Date())} months old`;
-  const limits = limitsOf(version.day).map((limit) => `; ${limit}`);
-  const newer = isRecent(version.day) ? '' : `; ${buildState(readBuildStatus(host.machineWide))}`;
+  const age =
+    version.releaseDate === null ? '' : `, ${monthsSince(version.releaseDate, new Date())} months old`;
+  const limits = limitsOf(version.releaseDate).map((limit) => `; ${limit}`);
+  const newer = isRecent(version.releaseDate) ? '' : `; ${buildState(readBuildStatus(host.machineWide))}`;
   return good('runsc', `${version.name} at ${program}${age}${limits.join('')}${newer}`);
 }
 

@@ -40,7 +40,7 @@ describe('the runsc programs of a data directory', () => {
     const before = (await opened(await program('old', 'first'), 'release-20240729.0')).current;
     const binaries = await opened(await program('new', 'second'), 'release-20260701.0');
 
-    expect(binaries.current).toMatchObject({ version: 'release-20260701.0', day: 20260701 });
+    expect(binaries.current).toMatchObject({ version: 'release-20260701.0', releaseDate: 20260701 });
     expect(binaries.find(before.digest)).toEqual(before);
   });
 

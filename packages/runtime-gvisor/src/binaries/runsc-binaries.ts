@@ -21,8 +21,8 @@ export interface RunscBinary {
   readonly digest: string;
   /** As the program prints it, such as `release-20260701.0`. */
   readonly version: string;
-  /** The day in the version; null when there is none. */
-  readonly day: number | null;
+  /** The release date in the version, as YYYYMMDD; null when there is none. */
+  readonly releaseDate: number | null;
   readonly program: string;
 }
 
@@ -62,7 +62,7 @@ export class RunscBinaries {
   whyUnusable(digest: string): string | undefined {
     const binary = this.#kept.get(digest);
     if (binary === undefined) return 'the runsc that wrote it is no longer kept';
-    if ((binary.day ?? 0) >= this.#oldestDay) return undefined;
+    if ((binary.releaseDate ?? 0) >= this.#oldestDay) return undefined;
     return `the runsc that wrote it (${binary.version}) is older than this server allows`;
   }
 
@@ -93,28 +93,33 @@ export class RunscBinaries {
   }
 
   async #keep(digest: string, program: string, version: string): Promise<RunscBinary> {
-    const place = join(this.#root, digest);
-    await mapWriteErrors(place, async () => {
-      await mkdir(place, { recursive: true, mode: 0o700 });
-      const arriving = join(place, 'arriving');
+    const directory = join(this.#root, digest);
+    await mapWriteErrors(directory, async () => {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      const arriving = join(directory, 'arriving');
       await rm(arriving, { force: true });
       await duplicate(program, arriving);
       await syncFile(arriving);
-      await rename(arriving, join(place, 'runsc'));
+      await rename(arriving, join(directory, 'runsc'));
       // Written last: the version file proves that the program is complete, also after a power failure.
-      await writeFileDurably(join(place, 'version'), version);
+      await writeFileDurably(join(directory, 'version'), version);
     });
     return this.#add(digest, version);
   }
 
   #add(digest: string, version: string): RunscBinary {
-    const binary = { digest, version, day: dayOf(version), program: join(this.#root, digest, 'runsc') };
+    const binary = {
+      digest,
+      version,
+      releaseDate: dayOf(version),
+      program: join(this.#root, digest, 'runsc'),
+    };
     this.#kept.set(digest, binary);
     return binary;
   }
 }
 
-/** Programs installed by Torpor are never written to again, so a hard link is enough. Others may be overwritten in place. */
+/** Programs installed by Torpor are never written to again, so a hard link is enough. Others may be overwritten in directory. */
 async function duplicate(program: string, to: string): Promise<void> {
   const copy = () => copyFile(program, to);
   if (program.startsWith(`${MACHINE_WIDE}/`)) await link(program, to).catch(copy);

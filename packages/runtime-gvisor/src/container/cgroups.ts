@@ -82,7 +82,7 @@ export class Cgroups {
   }
 
   /** Wraps a command so that it runs as a member of the group. */
-  entering(name: string, command: readonly string[]): readonly [string, ...string[]] {
+  wrap(name: string, command: readonly string[]): readonly [string, ...string[]] {
     const files = this.#directories(name).map((directory) => join(directory, 'cgroup.procs'));
     // The script is constant; names are passed as arguments.
     const enter = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n-1)); done; exec "$@"';

@@ -32,7 +32,7 @@ export const AGENT_PORT = 49_983;
 
 /** What a container is made from. */
 export interface ContainerSource {
-  readonly root: RootKind;
+  readonly rootKind: RootKind;
   /** Newest first. */
   readonly lower: readonly LayerReference[];
   readonly tools: GuestTools;
@@ -83,11 +83,12 @@ export interface ContainerSetupOptions extends HostResourcesOptions {
 
 /**
  * A name and a directory for resources that do not belong to an instance yet. The next server removes what is left
- * under such a name. `berth` is part of a format: running containers, network namespaces and cgroups carry it.
+ * under such a name. The name contains `berth` (historical); it must not change, because running containers, network
+ * namespaces and cgroups carry it.
  */
-export function newPreparedPlace({ tag, preparedDir }: RuntimeContext) {
+export function newUnassignedPaths({ serverTag, unassignedDir }: RuntimeContext) {
   const number = randomBytes(6).toString('hex');
-  return { name: `${tag}-berth-${number}`, directory: join(preparedDir, number) };
+  return { name: `${serverTag}-berth-${number}`, directory: join(unassignedDir, number) };
 }
 
 export async function setUpContainer(
@@ -98,13 +99,13 @@ export async function setUpContainer(
   const { source, upper, networkAndLimits } = options;
   const { rootfs } = options.hostResources ?? options.paths;
   await mapWriteErrors(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
-  const prepareHost = async () => {
+  const setUpHost = async () => {
     const hostResources = options.hostResources ?? (await makeHostResources(ctx, options, signal));
     if (networkAndLimits !== undefined) await applyNetworkAndLimits(ctx, hostResources, networkAndLimits);
     return hostResources;
   };
   const lower = source.lower.map(({ id }) => id);
-  const tasks = [prepareHost(), ctx.layers.mount(rootfs, lower, upper)] as const;
+  const tasks = [setUpHost(), ctx.layers.mount(rootfs, lower, upper)] as const;
   // When one task fails, wait for the other: nothing may be made after the caller has cleaned up.
   await Promise.allSettled(tasks);
   const [hostResources] = await Promise.all(tasks);
@@ -116,12 +117,12 @@ export async function makeHostResources(
   options: HostResourcesOptions,
   signal: AbortSignal,
 ): Promise<HostResources> {
-  const { network, cgroups, view } = ctx;
+  const { network, cgroups, readOnlyBinds } = ctx;
   const { name, paths, source, hostname } = options;
   await makeDirectories(paths);
   const [attachment, toolsSource] = await Promise.all([
     network.attach(name, { mode: 'none' }),
-    view.show(source.tools.directory, signal),
+    readOnlyBinds.mount(source.tools.directory, signal),
     cgroups?.make(name),
   ]);
   const netns = `/run/netns/${attachment.netns}`;
@@ -137,24 +138,24 @@ export async function makeHostResources(
     cgroup: null,
     resources: {},
     sudo: true,
-    filterRawSockets: givesRawSockets(source.binary.day),
-    setuid: source.tools.setuid && allowsSetuid(source.binary.day),
+    filterRawSockets: givesRawSockets(source.binary.releaseDate),
+    setuid: source.tools.setuid && allowsSetuid(source.binary.releaseDate),
   });
   const config = join(paths.bundle, 'config.json');
   await mapWriteErrors(config, () => writeFile(config, JSON.stringify(spec)));
   const { bundle, logs, rootfs } = paths;
-  const entering =
-    cgroups === null ? {} : { entering: (command: readonly string[]) => cgroups.entering(name, command) };
+  const inCgroup =
+    cgroups === null ? {} : { wrapInCgroup: (command: readonly string[]) => cgroups.wrap(name, command) };
   const runsc = containerProgram(source.binary);
-  return { container: { id: name, bundle, logs, netns, runsc, ...entering }, rootfs, attachment };
+  return { container: { id: name, bundle, logs, netns, runsc, ...inCgroup }, rootfs, attachment };
 }
 
-export function containerProgram({ program, day }: RunscBinary): ContainerProgram {
+export function containerProgram({ program, releaseDate }: RunscBinary): ContainerProgram {
   return {
     program,
-    hideNetworkSettings: mistakesNetworkNamespaces(day),
-    readsUntouchedMemory: readsUntouchedMemory(day),
-    allowsSetuid: allowsSetuid(day),
+    hideNetworkSettings: mistakesNetworkNamespaces(releaseDate),
+    readsUntouchedMemory: readsUntouchedMemory(releaseDate),
+    allowsSetuid: allowsSetuid(releaseDate),
   };
 }
 
@@ -168,7 +169,7 @@ export async function applyNetworkAndLimits(
 }
 
 /** Names a container and its resources, whether all of them exist or not. */
-export interface ContainerPlace {
+export interface ContainerPaths {
   readonly name: string;
   readonly bundle: string;
   readonly rootfs: string;
@@ -182,14 +183,14 @@ export interface ContainerPlace {
  */
 export async function tearDownContainer(
   ctx: RuntimeContext,
-  { name, bundle, rootfs, directory }: ContainerPlace,
+  { name, bundle, rootfs, directory }: ContainerPaths,
   signal: AbortSignal,
 ): Promise<Bytes> {
   const { runsc, layers, network, cgroups, mounts } = ctx;
-  await runsc.end({ id: name, bundle }, signal);
+  await runsc.killProcesses({ id: name, bundle }, signal);
   await layers.unmount(rootfs);
   const bytes = await network.detach(name);
-  await runsc.forget(name);
+  await runsc.deleteState(name);
   if (cgroups !== null && !(await cgroups.remove(name))) await removeBusyCgroup(ctx, name, signal);
   refuseMountsBelow(mounts, directory);
   await removeTree(directory);

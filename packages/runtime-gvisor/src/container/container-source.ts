@@ -14,7 +14,7 @@ export async function containerSourceFor(
   const tools = use === 'memory' ? await openGuestTools(ctx.toolsDir, needs.tools) : ctx.tools;
   const system = needs.root === 'base' ? await ctx.base.current() : null;
   const binary = use === 'memory' ? keptBinary(ctx, needs.runsc) : ctx.binaries.current;
-  return { root: needs.root, lower: needs.layers, tools, system, binary };
+  return { rootKind: needs.root, lower: needs.layers, tools, system, binary };
 }
 
 function keptBinary({ binaries }: RuntimeContext, digest: string): RunscBinary {

@@ -15,12 +15,12 @@ describe.skipIf(why !== null)('pooled host resources', { timeout: 120_000 }, () 
   }, 120_000);
   afterAll(() => world?.close(), 60_000);
 
-  const preparedNumbers = () => readdir(join(world.dataDir, 'gvisor', 'berths'));
+  const unassignedNumbers = () => readdir(join(world.dataDir, 'gvisor', 'berths'));
 
   it('are used by a start without a pre-created container, made again, and removed when the server closes', async () => {
     const instance = await world.started();
-    await vi.waitFor(async () => expect(await preparedNumbers()).toHaveLength(2), { timeout: 10_000 });
-    const before = await preparedNumbers();
+    await vi.waitFor(async () => expect(await unassignedNumbers()).toHaveLength(2), { timeout: 10_000 });
+    const before = await unassignedNumbers();
     await world.program.write(instance, '/home/user/a', 'a');
     const checkpoint = await paused(world, instance, 'memory');
     await world.runtime.destroy(instance, unhurried);
@@ -32,13 +32,13 @@ describe.skipIf(why !== null)('pooled host resources', { timeout: 120_000 }, () 
     const { container } = world.recordOf(next);
     const [taken] = before.filter((number) => container.id.endsWith(number));
     expect(taken).toBeDefined();
-    await vi.waitFor(async () => expect(await preparedNumbers()).toHaveLength(3), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await unassignedNumbers()).toHaveLength(3), { timeout: 10_000 });
 
     await world.reopen();
-    expect(await preparedNumbers()).toEqual([taken]);
+    expect(await unassignedNumbers()).toEqual([taken]);
     expect(await world.runtime.observe(next, unhurried)).toEqual({ is: 'running' });
     await world.dispose();
-    expect(await preparedNumbers()).toEqual([]);
+    expect(await unassignedNumbers()).toEqual([]);
   });
 
   const instanceDirectory = ({ sandboxId, generation }: Instance) =>
@@ -50,18 +50,18 @@ describe.skipIf(why !== null)('pooled host resources', { timeout: 120_000 }, () 
     const instance = await world.started();
     const checkpoint = await paused(world, instance, 'memory');
     await world.runtime.destroy(instance, unhurried);
-    await vi.waitFor(async () => expect(await preparedNumbers()).toHaveLength(2), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await unassignedNumbers()).toHaveLength(2), { timeout: 10_000 });
     return { next: nextOf(instance), checkpoint };
   }
 
   it('are torn down when the record of the start cannot be written, and so is the new layer', async () => {
     const { next, checkpoint } = await asleep();
-    const [before, pooled] = [await layers(), await preparedNumbers()];
+    const [before, pooled] = [await layers(), await unassignedNumbers()];
     // Makes writing the record fail.
     await mkdir(join(instanceDirectory(next), 'instance.json.tmp'), { recursive: true });
     await expect(startFrom(world, next, checkpoint, 'memory')).rejects.toThrow();
     expect(await layers()).toEqual(before);
-    expect((await preparedNumbers()).filter((number) => pooled.includes(number))).toHaveLength(1);
+    expect((await unassignedNumbers()).filter((number) => pooled.includes(number))).toHaveLength(1);
     await world.runtime.destroy(next, unhurried);
     const again = nextOf(next);
     await startFrom(world, again, checkpoint, 'memory');

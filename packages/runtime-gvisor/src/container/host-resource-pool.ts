@@ -11,7 +11,7 @@ import {
   type HostResources,
   type HostResourcesSource,
   makeHostResources,
-  newPreparedPlace,
+  newUnassignedPaths,
   tearDownContainer,
 } from './container-setup.ts';
 
@@ -22,7 +22,7 @@ interface PooledResources extends HostResources {
   readonly directory: string;
   readonly tools: string;
   readonly system: string | undefined;
-  readonly runsc: string;
+  readonly runscDigest: string;
 }
 
 export class HostResourcePool {
@@ -39,7 +39,7 @@ export class HostResourcePool {
 
   /** Gives the caller resources that fit, if there are any. The caller owns them afterwards. */
   take(source: ContainerSource): HostResources | undefined {
-    const found = source.root === 'base' ? this.#ready.findIndex((pooled) => fits(pooled, source)) : -1;
+    const found = source.rootKind === 'base' ? this.#ready.findIndex((pooled) => fits(pooled, source)) : -1;
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
   }
 
@@ -74,7 +74,7 @@ export class HostResourcePool {
   async #make(source: HostResourcesSource): Promise<PooledResources> {
     const { signal } = this.#closing;
     signal.throwIfAborted();
-    const { name, directory } = newPreparedPlace(this.#ctx);
+    const { name, directory } = newUnassignedPaths(this.#ctx);
     const paths = pathsIn(directory);
     try {
       const options = { name, paths, source, hostname: 'sandbox' };
@@ -86,7 +86,7 @@ export class HostResourcePool {
         directory,
         tools: source.tools.fingerprint,
         system: source.system?.fingerprint,
-        runsc: source.binary.digest,
+        runscDigest: source.binary.digest,
       };
     } catch (thrown) {
       await tearDownContainer(this.#ctx, { name, ...paths }, new AbortController().signal);
@@ -104,7 +104,7 @@ function fits(pooled: PooledResources, { tools, system, binary }: HostResourcesS
   return (
     pooled.tools === tools.fingerprint &&
     pooled.system === system?.fingerprint &&
-    pooled.runsc === binary.digest &&
+    pooled.runscDigest === binary.digest &&
     pooled.preparedRestore.isWaiting
   );
 }

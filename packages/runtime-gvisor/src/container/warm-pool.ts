@@ -11,7 +11,7 @@ import type { RuntimeContext } from '../runtime-context.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
-  newPreparedPlace,
+  newUnassignedPaths,
   setUpContainer,
   tearDownContainer,
 } from './container-setup.ts';
@@ -27,7 +27,7 @@ export function warmPoolSize(memory = totalmem()): number {
   return Math.min(16, Math.max(2, Math.floor((memory * SHARE_OF_MEMORY) / BYTES_PER_CONTAINER)));
 }
 
-/** As much of a checkpoint as a container needs that is created for it. */
+/** The fields of a checkpoint that the creation of a container needs. The checkpoint may not be sealed yet. */
 export type ExpectedCheckpoint = Omit<SealedCheckpoint, 'path'>;
 
 const REMOVE_UNUSED_EVERY_MS = 30_000;
@@ -37,7 +37,7 @@ interface PreCreatedContainer extends ContainerSetup {
   readonly directory: string;
   readonly tools: string;
   readonly system: string | null;
-  readonly runsc: string;
+  readonly runscDigest: string;
   readonly createdAt: number;
 }
 
@@ -71,14 +71,14 @@ export class WarmPool {
         container.checkpoint === checkpoint &&
         container.tools === source.tools.fingerprint &&
         container.system === system &&
-        container.runsc === source.binary.digest &&
+        container.runscDigest === source.binary.digest &&
         container.preparedRestore?.isWaiting === true,
     );
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
   }
 
   /** Creates up to `count` containers for a checkpoint that is likely to be started. Returns at once. */
-  prepare(checkpoint: ExpectedCheckpoint, count = 1): void {
+  warmUp(checkpoint: ExpectedCheckpoint, count = 1): void {
     const { id, parts } = checkpoint;
     if (!parts.memory || this.#closing.signal.aborted || this.#creating.has(id)) return;
     const ready = this.#ready.filter((container) => container.checkpoint === id).length;
@@ -86,10 +86,10 @@ export class WarmPool {
     const creating = this.#createOne(checkpoint).then(
       () => {
         this.#creating.delete(id);
-        if (ready + 1 < count) this.prepare(checkpoint, count);
+        if (ready + 1 < count) this.warmUp(checkpoint, count);
       },
       (error: unknown) => {
-        // No retry: the cause would most likely fail it again at once.
+        // No retry: the same error is likely.
         this.#creating.delete(id);
         if (!this.#closing.signal.aborted)
           this.#ctx.report('a container could not be created in advance', { error });
@@ -131,7 +131,7 @@ export class WarmPool {
 
   async #create(checkpoint: ExpectedCheckpoint, signal: AbortSignal): Promise<PreCreatedContainer> {
     const { layers, runsc, clock } = this.#ctx;
-    const { name, directory } = newPreparedPlace(this.#ctx);
+    const { name, directory } = newUnassignedPaths(this.#ctx);
     const source = await containerSourceFor(this.#ctx, needsOf(checkpoint), 'memory');
     const upper = await layers.create();
     const paths = pathsIn(directory);
@@ -147,7 +147,7 @@ export class WarmPool {
         directory,
         tools: source.tools.fingerprint,
         system: source.system?.fingerprint ?? null,
-        runsc: source.binary.digest,
+        runscDigest: source.binary.digest,
         createdAt: clock.now(),
       };
     } catch (thrown) {
@@ -169,8 +169,8 @@ export class WarmPool {
     upper: ContainerSetup['upper'],
   ): Promise<void> {
     const { bundle, rootfs } = pathsIn(directory);
-    const unhurried = new AbortController().signal;
-    await tearDownContainer(this.#ctx, { name, directory, bundle, rootfs }, unhurried);
+    const neverAborted = new AbortController().signal;
+    await tearDownContainer(this.#ctx, { name, directory, bundle, rootfs }, neverAborted);
     await this.#ctx.layers.remove(upper);
   }
 }

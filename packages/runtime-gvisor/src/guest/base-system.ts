@@ -4,7 +4,7 @@ import type { Clock } from '@torpor/engine';
 import { DirectoryWatcher } from './directory-watcher.ts';
 import type { GuestTools } from './guest-tools.ts';
 import type { GuestBind } from './layout.ts';
-import type { ReadOnlyView } from './read-only-view.ts';
+import type { ReadOnlyBinds } from './read-only-binds.ts';
 import {
   type BindSources,
   type CoveredPaths,
@@ -25,7 +25,7 @@ export interface BaseSystem {
 }
 
 export interface BaseSystemCacheOptions {
-  readonly view: ReadOnlyView;
+  readonly readOnlyBinds: ReadOnlyBinds;
   readonly tools: GuestTools;
   readonly clock: Clock;
 }
@@ -100,13 +100,13 @@ export class BaseSystemCache {
   }
 
   async #mountSources({ bound }: SystemDirectories): Promise<BindSources> {
-    const { view, tools } = this.#options;
+    const { readOnlyBinds, tools } = this.#options;
     const { signal } = new AbortController();
-    const show = async (path: string) => [path, await view.show(path, signal)] as const;
-    const [mounted, [, shownTools]] = await Promise.all([
-      Promise.all(bound.map(show)),
-      show(tools.directory),
+    const mount = async (path: string) => [path, await readOnlyBinds.mount(path, signal)] as const;
+    const [mounted, [, mountedTools]] = await Promise.all([
+      Promise.all(bound.map(mount)),
+      mount(tools.directory),
     ]);
-    return { bound: new Map(mounted), tools: shownTools, hasSudo: hostHasSudo() };
+    return { bound: new Map(mounted), tools: mountedTools, hasSudo: hostHasSudo() };
   }
 }

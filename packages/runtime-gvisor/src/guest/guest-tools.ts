@@ -109,7 +109,7 @@ export async function listGuestTools(toolsDir: string): Promise<string[]> {
   return names.filter((name) => /^[0-9a-f]{64}$/.test(name)).sort();
 }
 
-/** Only for tools that no checkpoint and no running guest uses and no view shows. Absent tools are fine. */
+/** Only for tools that no checkpoint and no running guest uses and no bind mount has as its source. Absent tools are fine. */
 export async function removeGuestTools(toolsDir: string, fingerprint: string): Promise<void> {
   await removeTree(join(toolsDir, fingerprint));
 }

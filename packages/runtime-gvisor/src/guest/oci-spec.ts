@@ -16,7 +16,7 @@ export interface GuestSpec {
   readonly rootfs: string;
   readonly hostname: string;
   readonly tools: GuestTools;
-  /** The read-only mount of the tools on the host (`ReadOnlyView`). */
+  /** The read-only mount of the tools on the host (`ReadOnlyBinds`). */
   readonly toolsSource: string;
   /** What the template shows of the host, in mount order. */
   readonly binds: readonly GuestBind[];

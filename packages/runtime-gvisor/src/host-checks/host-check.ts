@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { runProgram } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import type { RunscPlaces } from '../runsc/find-runsc.ts';
+import type { RunscSearchPaths } from '../runsc/find-runsc.ts';
 
 export interface HostCheck {
   readonly name: string;
@@ -14,7 +14,7 @@ export interface HostCheck {
   readonly fix: string | null;
 }
 
-export interface CheckedHost extends RunscPlaces {
+export interface CheckedHost extends RunscSearchPaths {
   readonly signal: AbortSignal;
 }
 

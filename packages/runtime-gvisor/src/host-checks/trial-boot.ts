@@ -15,20 +15,20 @@ export async function trialBoot(program: string, directory: string, signal: Abor
   const image = join(directory, 'image');
   try {
     await runsc.run(first, signal);
-    await runsc.pause(first, signal);
+    await runsc.freeze(first, signal);
     await runsc.checkpoint(first, image, signal);
-    await runsc.resume(first, signal);
-    await runsc.end(first, signal);
+    await runsc.thaw(first, signal);
+    await runsc.killProcesses(first, signal);
     await runsc.create(second, signal);
     await runsc.restore(second, image, signal);
     const { is } = await runsc.state(second, signal);
     if (is !== 'running') throw new TorporError('internal', `The restored sandbox is ${is}.`);
   } finally {
     // The containers are removed also when the caller has aborted.
-    const unhurried = new AbortController().signal;
+    const neverAborted = new AbortController().signal;
     for (const container of [first, second]) {
-      await runsc.end(container, unhurried);
-      await runsc.forget(container.id);
+      await runsc.killProcesses(container, neverAborted);
+      await runsc.deleteState(container.id);
     }
   }
 }

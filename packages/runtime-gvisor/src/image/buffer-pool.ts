@@ -7,15 +7,15 @@ export class BufferPool {
   readonly #bytes: number;
   readonly #free: Buffer[] = [];
   readonly #waiting: ((buffer: Buffer) => void)[] = [];
-  #unmade: number;
+  #notAllocated: number;
 
   constructor(count: number, bytes: number) {
-    this.#unmade = count;
+    this.#notAllocated = count;
     this.#bytes = bytes;
   }
 
   /** The buffer belongs to the caller until `work` has ended. */
-  async use<T>(work: (buffer: Buffer) => Promise<T>): Promise<T> {
+  async withBuffer<T>(work: (buffer: Buffer) => Promise<T>): Promise<T> {
     const buffer = await this.#take();
     try {
       return await work(buffer);
@@ -29,8 +29,8 @@ export class BufferPool {
   async #take(): Promise<Buffer> {
     const free = this.#free.pop();
     if (free !== undefined) return free;
-    if (this.#unmade === 0) return new Promise((resolve) => this.#waiting.push(resolve));
-    this.#unmade--;
+    if (this.#notAllocated === 0) return new Promise((resolve) => this.#waiting.push(resolve));
+    this.#notAllocated--;
     return Buffer.allocUnsafeSlow(this.#bytes);
   }
 }

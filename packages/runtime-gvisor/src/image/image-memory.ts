@@ -2,7 +2,7 @@
 import { mkdir, rm, statfs } from 'node:fs/promises';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
-import type { ImagePlaces } from './images.ts';
+import type { ImageDirectories } from './images.ts';
 
 /** Every Linux has a file system in memory there; in a container it may be small. */
 const SHARED_MEMORY = '/dev/shm';
@@ -18,7 +18,10 @@ export function memoryDirectory(tag: string, shared = SHARED_MEMORY): string {
 }
 
 /** Undefined when there is no such file system, or the directory belongs to another user. */
-export async function memoryForImages(tag: string, shared = SHARED_MEMORY): Promise<ImagePlaces['memory']> {
+export async function memoryForImages(
+  tag: string,
+  shared = SHARED_MEMORY,
+): Promise<ImageDirectories['memory']> {
   const directory = memoryDirectory(tag, shared);
   try {
     const { type, bavail, bsize } = await statfs(shared);

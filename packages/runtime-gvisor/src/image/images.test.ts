@@ -11,24 +11,24 @@ import { Images } from './images.ts';
 const run = promisify(execFile);
 const signal = new AbortController().signal;
 const idOf = (n: number): CheckpointId => `ckpt_${String(n).padStart(20, '0')}`;
-let place: string;
+let top: string;
 let images: Images;
 
 beforeEach(async () => {
-  place = await mkdtemp(join(tmpdir(), 'torpor-images-'));
-  images = new Images(places());
+  top = await mkdtemp(join(tmpdir(), 'torpor-images-'));
+  images = new Images(directories());
   await images.open();
 });
-afterEach(() => rm(place, { recursive: true, force: true }));
+afterEach(() => rm(top, { recursive: true, force: true }));
 
 /** Room for two of those that `write` makes. */
-const places = () => ({
-  memory: { directory: join(place, 'at-hand'), bytes: 2_500 },
-  disk: join(place, 'disk'),
+const directories = () => ({
+  memory: { directory: join(top, 'cache'), bytes: 2_500 },
+  disk: join(top, 'disk'),
 });
-const packedOf = (n: number) => join(place, `packed-${n}`);
-const atHand = () => readdir(join(place, 'at-hand'));
-const onDisk = () => readdir(join(place, 'disk'));
+const packedOf = (n: number) => join(top, `packed-${n}`);
+const cached = () => readdir(join(top, 'cache'));
+const onDisk = () => readdir(join(top, 'disk'));
 const write = async (n: number, { bytes }: { bytes: number | undefined } = { bytes: 1_000 }) => {
   const image = await images.write({ id: idOf(n), bytes }, (path) =>
     writeFile(join(path, 'pages.img'), String(n).repeat(1_000)),
@@ -41,7 +41,7 @@ const fillingUp = (written: Promise<void>) =>
     throw new TorporError('storage_full', 'There is no space left.', { cause });
   });
 const read = (n: number) =>
-  images.use(idOf(n), packedOf(n), (image) => readFile(join(image, 'pages.img'), 'utf8'));
+  images.withImage(idOf(n), packedOf(n), (image) => readFile(join(image, 'pages.img'), 'utf8'));
 
 describe('memory images', () => {
   it('are cached after they were written', async () => {
@@ -56,18 +56,18 @@ describe('memory images', () => {
     ['cut short', (image: string) => truncate(join(image, 'pages.img'), 10)],
   ])('come from their checkpoint when the cached copy was %s', async (_, damage) => {
     await write(1);
-    const [name = ''] = await atHand();
-    await damage(join(place, 'at-hand', name));
+    const [name = ''] = await cached();
+    await damage(join(top, 'cache', name));
 
     expect(await read(1)).toBe('1'.repeat(1_000));
-    expect(await atHand()).toHaveLength(1);
+    expect(await cached()).toHaveLength(1);
   });
 
   it('come from their checkpoint after a restart', async () => {
     await write(1);
-    images = new Images(places());
+    images = new Images(directories());
     await images.open();
-    expect(await atHand()).toEqual([]);
+    expect(await cached()).toEqual([]);
     expect(await read(1)).toBe('1'.repeat(1_000));
   });
 
@@ -76,7 +76,7 @@ describe('memory images', () => {
     await write(2);
     await read(1);
     await write(3);
-    expect(await atHand()).toHaveLength(2);
+    expect(await cached()).toHaveLength(2);
     await rm(packedOf(1), { recursive: true });
     expect(await read(1)).toBe('1'.repeat(1_000));
     await rm(packedOf(2), { recursive: true });
@@ -85,17 +85,17 @@ describe('memory images', () => {
 
   it('of unknown size are written to the disk', async () => {
     await write(1, { bytes: undefined });
-    expect([await atHand(), await onDisk()]).toEqual([[], []]);
+    expect([await cached(), await onDisk()]).toEqual([[], []]);
     expect(await read(1)).toBe('1'.repeat(1_000));
   });
 
   it('that do not fit into memory are on the disk while they are used', async () => {
-    images = new Images({ ...places(), memory: { directory: join(place, 'at-hand-2'), bytes: 10 } });
+    images = new Images({ ...directories(), memory: { directory: join(top, 'cache-2'), bytes: 10 } });
     await images.open();
     await write(1);
     expect(await onDisk()).toEqual([]);
-    await images.use(idOf(1), packedOf(1), async (image) => {
-      expect(image.startsWith(join(place, 'disk'))).toBe(true);
+    await images.withImage(idOf(1), packedOf(1), async (image) => {
+      expect(image.startsWith(join(top, 'disk'))).toBe(true);
       expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
     });
     expect(await onDisk()).toEqual([]);
@@ -104,22 +104,27 @@ describe('memory images', () => {
   it.skipIf(process.getuid?.() !== 0)(
     'are on the disk when other programs have filled the memory',
     async () => {
-      const full = join(place, 'full');
+      const full = join(top, 'full');
       await mkdir(full);
       await run('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'torpor-test', full]);
       try {
-        images = new Images({ ...places(), memory: { directory: join(full, 'at-hand'), bytes: 1024 ** 2 } });
+        images = new Images({
+          ...directories(),
+          memory: { directory: join(full, 'cache'), bytes: 1024 ** 2 },
+        });
         await images.open();
         const pages = randomBytes(200_000);
         const written = await images.write({ id: idOf(1), bytes: 200_000 }, (image) =>
           fillingUp(writeFile(join(image, 'pages.img'), pages)),
         );
         await images.pack(written, packedOf(1), signal);
-        const found = await images.use(idOf(1), packedOf(1), (image) => readFile(join(image, 'pages.img')));
+        const found = await images.withImage(idOf(1), packedOf(1), (image) =>
+          readFile(join(image, 'pages.img')),
+        );
         expect(found.equals(pages)).toBe(true);
-        expect([await readdir(join(full, 'at-hand')), await onDisk()]).toEqual([[], []]);
-        await rm(join(full, 'at-hand'), { recursive: true });
-        expect(await images.use(idOf(1), packedOf(1), async () => 'used')).toBe('used');
+        expect([await readdir(join(full, 'cache')), await onDisk()]).toEqual([[], []]);
+        await rm(join(full, 'cache'), { recursive: true });
+        expect(await images.withImage(idOf(1), packedOf(1), async () => 'used')).toBe('used');
       } finally {
         await run('umount', [full]);
       }
@@ -130,8 +135,8 @@ describe('memory images', () => {
     for (const n of [1, 2, 3, 4, 5]) await write(n);
     let most = 0;
     const looks = [1, 2, 3, 4, 5].map((n) =>
-      images.use(idOf(n), packedOf(n), async () => {
-        most = Math.max(most, (await atHand()).length);
+      images.withImage(idOf(n), packedOf(n), async () => {
+        most = Math.max(most, (await cached()).length);
       }),
     );
     await Promise.all(looks);
@@ -141,10 +146,10 @@ describe('memory images', () => {
 
   it('are unpacked once for several starts at the same time', async () => {
     await write(1);
-    await images.forget(idOf(1));
+    await images.evict(idOf(1));
     const seen = new Set<string>();
     const looks = Array.from({ length: 5 }, () =>
-      images.use(idOf(1), packedOf(1), async (image) => void seen.add(image)),
+      images.withImage(idOf(1), packedOf(1), async (image) => void seen.add(image)),
     );
     await Promise.all(looks);
     expect(seen.size).toBe(1);
@@ -152,15 +157,15 @@ describe('memory images', () => {
 
   it('stay until their last user has ended', async () => {
     await write(1);
-    await images.use(idOf(1), packedOf(1), async (image) => {
-      await images.forget(idOf(1));
+    await images.withImage(idOf(1), packedOf(1), async (image) => {
+      await images.evict(idOf(1));
       await write(2);
       await write(3);
       await write(4);
       expect(await readFile(join(image, 'pages.img'), 'utf8')).toBe('1'.repeat(1_000));
     });
     // The image in use took its part of the room until then.
-    expect(await atHand()).toHaveLength(1);
+    expect(await cached()).toHaveLength(1);
   });
 
   it('leave nothing behind when they could not be written or read', async () => {
@@ -173,7 +178,7 @@ describe('memory images', () => {
     await expect(images.pack(unpacked, packedOf(1), stopped.signal)).rejects.toThrow('no');
     await mkdir(packedOf(2));
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
-    expect(await atHand()).toEqual([]);
+    expect(await cached()).toEqual([]);
     // The next use does not get the earlier failure.
     await rm(packedOf(2), { recursive: true });
     await write(2);

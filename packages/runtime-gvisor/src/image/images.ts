@@ -11,7 +11,7 @@ import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { packedBytes, packImage, unpackImage } from './packed-image.ts';
 
-export interface ImagePlaces {
+export interface ImageDirectories {
   /** The directory in memory and its largest size; undefined when there is none. */
   readonly memory: { readonly directory: string; readonly bytes: number } | undefined;
   readonly disk: string;
@@ -36,39 +36,39 @@ interface Copy {
 }
 
 export class Images {
-  readonly #places: ImagePlaces;
+  readonly #directories: ImageDirectories;
   /** The cached images, least recently used first. */
-  readonly #atHand = new Map<CheckpointId, Image>();
+  readonly #cache = new Map<CheckpointId, Image>();
   /** The size of each directory in memory. */
   readonly #inMemory = new Map<string, number>();
-  #next = 0;
+  #nextDirectory = 0;
 
-  constructor(places: ImagePlaces) {
-    this.#places = places;
+  constructor(directories: ImageDirectories) {
+    this.#directories = directories;
   }
 
-  /** Removes what an earlier server cached, because a copy may be incomplete. */
+  /** Deletes what an earlier server cached, because a copy may be incomplete. */
   async open(): Promise<void> {
-    for (const path of this.#directories()) {
+    for (const path of this.#roots()) {
       await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
       for (const name of await readdir(path)) await rm(join(path, name), { recursive: true, force: true });
     }
   }
 
   async close(): Promise<void> {
-    for (const path of this.#directories()) await rm(path, { recursive: true, force: true });
+    for (const path of this.#roots()) await rm(path, { recursive: true, force: true });
   }
 
   /**
-   * Has `write` fill a new directory with an image of about so many bytes. The image counts for nothing until `pack` has
-   * put it into its checkpoint.
+   * Calls `write` with a new directory, which is in memory if `bytes` fit there. The image is neither cached nor part of a
+   * checkpoint before `pack`.
    */
   async write(
     { id, bytes }: { readonly id: CheckpointId; readonly bytes: number | undefined },
     write: (image: string) => Promise<void>,
   ): Promise<WrittenImage> {
-    await this.forget(id);
-    return { id, path: await this.#filled(bytes, write) };
+    await this.evict(id);
+    return { id, path: await this.#writeNew(bytes, write) };
   }
 
   /**
@@ -82,120 +82,123 @@ export class Images {
       const sizes = await sizesIn(path);
       if (this.#inMemory.has(path)) this.#inMemory.set(path, sum(sizes.values()));
       const image = { copy: Promise.resolve({ path, sizes }), users: 0 };
-      this.#atHand.set(id, image);
-      await this.#letGo(id, image);
+      this.#cache.set(id, image);
+      await this.#evictIfUnused(id, image);
     } catch (thrown) {
-      await this.#clear(path);
+      await this.#delete(path);
       throw thrown;
     }
   }
 
-  /** The image stays where it is until `work` has ended. */
-  async use<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
-    const found = this.#atHand.get(id);
+  /** Unpacks the image unless a copy is cached, and keeps the copy while `work` runs. */
+  async withImage<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
+    const found = this.#cache.get(id);
     // Other programs can reach the cache. A damaged copy is replaced from the packed image.
-    if (found !== undefined && !(await isWhole(found)) && this.#atHand.get(id) === found)
-      await this.forget(id);
-    const image = this.#atHand.get(id) ?? { copy: this.#unpacked(id, packed), users: 0 };
-    this.#atHand.delete(id);
-    this.#atHand.set(id, image);
+    if (found !== undefined && !(await isComplete(found)) && this.#cache.get(id) === found)
+      await this.evict(id);
+    const image = this.#cache.get(id) ?? { copy: this.#unpack(id, packed), users: 0 };
+    this.#cache.delete(id);
+    this.#cache.set(id, image);
     image.users++;
     try {
       return await work((await image.copy).path);
     } finally {
       image.users--;
-      await this.#letGo(id, image);
+      await this.#evictIfUnused(id, image);
     }
   }
 
-  /** Removes the cached copy. The next use unpacks the image of the checkpoint. */
-  async forget(id: CheckpointId): Promise<void> {
-    const image = this.#atHand.get(id);
-    this.#atHand.delete(id);
-    if (image !== undefined) await this.#letGo(id, image);
+  /** Removes the copy from the cache. The next use unpacks the image of the checkpoint. */
+  async evict(id: CheckpointId): Promise<void> {
+    const image = this.#cache.get(id);
+    this.#cache.delete(id);
+    if (image !== undefined) await this.#evictIfUnused(id, image);
   }
 
-  /** Removes the copy, unless it is in use or stays cached. */
-  async #letGo(id: CheckpointId, image: Image): Promise<void> {
+  /** Deletes the copy, unless it is in use or stays cached. */
+  async #evictIfUnused(id: CheckpointId, image: Image): Promise<void> {
     const path = await image.copy.then(
       (copy) => copy.path,
       () => undefined,
     );
     if (image.users > 0) return;
-    const isAtHand = this.#atHand.get(id) === image;
-    if (isAtHand && path !== undefined && this.#inMemory.has(path)) return;
-    if (isAtHand) this.#atHand.delete(id);
-    if (path !== undefined) await this.#clear(path);
+    const isCached = this.#cache.get(id) === image;
+    if (isCached && path !== undefined && this.#inMemory.has(path)) return;
+    if (isCached) this.#cache.delete(id);
+    if (path !== undefined) await this.#delete(path);
   }
 
-  async #unpacked(id: CheckpointId, packed: string): Promise<Copy> {
+  async #unpack(id: CheckpointId, packed: string): Promise<Copy> {
     const bytes = await packedBytes(packed, id);
-    const path = await this.#filled(bytes, (at) => unpackImage(packed, at, id));
+    const path = await this.#writeNew(bytes, (at) => unpackImage(packed, at, id));
     return { path, sizes: await sizesIn(path) };
   }
 
-  /** Uses memory when there is room, and the disk when other programs fill the memory meanwhile. */
-  async #filled(bytes: number | undefined, fill: (path: string) => Promise<void>): Promise<string> {
-    const path = bytes === undefined ? undefined : await this.#roomInMemory(bytes);
-    if (path === undefined) return this.#fill(await this.#onDisk(), fill);
-    return this.#fill(path, fill).catch(async (thrown: unknown) => {
+  /** Writes into memory if there is room, and to the disk if other programs fill the memory meanwhile. */
+  async #writeNew(bytes: number | undefined, fill: (path: string) => Promise<void>): Promise<string> {
+    const path = bytes === undefined ? undefined : await this.#newInMemory(bytes);
+    if (path === undefined) return this.#fillOrDelete(await this.#newOnDisk(), fill);
+    return this.#fillOrDelete(path, fill).catch(async (thrown: unknown) => {
       if (!(thrown instanceof TorporError && thrown.code === 'storage_full')) throw thrown;
-      return this.#fill(await this.#onDisk(), fill);
+      return this.#fillOrDelete(await this.#newOnDisk(), fill);
     });
   }
 
-  async #fill(path: string, fill: (path: string) => Promise<void>): Promise<string> {
+  async #fillOrDelete(path: string, fill: (path: string) => Promise<void>): Promise<string> {
     try {
       await fill(path);
       return path;
     } catch (thrown) {
-      await this.#clear(path);
+      await this.#delete(path);
       throw thrown;
     }
   }
 
-  /** Drops unused copies when needed. Other programs that write to memory may have filled it nevertheless. */
-  async #roomInMemory(bytes: number): Promise<string | undefined> {
-    const { memory } = this.#places;
+  /**
+   * Makes a directory in memory; evicts unused copies if they take its room. Undefined when there is no room, also because
+   * other programs have filled the memory.
+   */
+  async #newInMemory(bytes: number): Promise<string | undefined> {
+    const { memory } = this.#directories;
     if (memory === undefined || bytes > memory.bytes) return undefined;
-    const path = join(memory.directory, String(this.#next++));
+    const path = join(memory.directory, String(this.#nextDirectory++));
     this.#inMemory.set(path, bytes);
-    while (this.#taken() > memory.bytes && (await this.#dropOldest()));
-    const isMade = this.#taken() <= memory.bytes && (await made(path).catch(() => undefined));
+    while (this.#usedBytes() > memory.bytes && (await this.#evictOldest()));
+    const isMade = this.#usedBytes() <= memory.bytes && (await makeDirectory(path).catch(() => undefined));
     if (isMade === path) return path;
     this.#inMemory.delete(path);
     return undefined;
   }
 
-  #onDisk(): Promise<string> {
-    return made(join(this.#places.disk, String(this.#next++)));
+  #newOnDisk(): Promise<string> {
+    return makeDirectory(join(this.#directories.disk, String(this.#nextDirectory++)));
   }
 
-  #directories(): string[] {
-    const { memory, disk } = this.#places;
+  #roots(): string[] {
+    const { memory, disk } = this.#directories;
     return memory === undefined ? [disk] : [disk, memory.directory];
   }
 
-  #taken(): number {
+  #usedBytes(): number {
     return sum(this.#inMemory.values());
   }
 
-  async #dropOldest(): Promise<boolean> {
-    for (const [id, { users }] of this.#atHand) {
+  async #evictOldest(): Promise<boolean> {
+    for (const [id, { users }] of this.#cache) {
       if (users > 0) continue;
-      await this.forget(id);
+      await this.evict(id);
       return true;
     }
     return false;
   }
 
-  async #clear(path: string): Promise<void> {
+  async #delete(path: string): Promise<void> {
     await rm(path, { recursive: true, force: true });
     this.#inMemory.delete(path);
   }
 }
 
-async function made(path: string): Promise<string> {
+async function makeDirectory(path: string): Promise<string> {
   await mapWriteErrors(path, () => mkdir(path, { mode: 0o700 }));
   return path;
 }
@@ -206,8 +209,11 @@ async function sizesIn(directory: string): Promise<Map<string, number>> {
   return sizes;
 }
 
-/** Whether a copy has all its files in their sizes. A copy that could not be made counts as whole: its own failure is reported. */
-async function isWhole({ copy }: Image): Promise<boolean> {
+/**
+ * Whether a copy has all its files in their sizes. Returns true for a copy that failed: the caller gets the original error
+ * when it awaits the copy.
+ */
+async function isComplete({ copy }: Image): Promise<boolean> {
   const made = await copy.catch(() => undefined);
   if (made === undefined) return true;
   const found = await sizesIn(made.path).catch(() => new Map<string, number>());

@@ -24,13 +24,13 @@ interface PackedFile {
   readonly pieces: readonly number[];
 }
 
-interface Pieces {
+interface PackIndex {
   readonly version: 1;
   readonly pieceBytes: number;
   readonly files: readonly PackedFile[];
 }
 
-const RECORD = 'pieces.json';
+const INDEX = 'pieces.json';
 /** Larger pieces compress hardly better, and a small image would not keep all cores busy. */
 const PIECE_BYTES = 2 * 1024 * 1024;
 /** The number of threads in Node's pool. More pieces at once would take memory and not be ready sooner. */
@@ -44,7 +44,7 @@ const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
 const inflate = promisify(zstdDecompress);
 /** On real memory images this level compresses hardly less than higher levels, in less time. */
-const HOW = {
+const COMPRESSION = {
   params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
   // One call for each piece: with the default size a piece would move between the threads a hundred times.
   chunkSize: LARGEST_PIECE,
@@ -58,21 +58,21 @@ export async function packImage(raw: string, packed: string, signal: AbortSignal
       const pieces = await packFile(join(raw, name), join(packed, `${name}.zst`), signal);
       files.push({ name, bytes: (await stat(join(raw, name))).size, pieces });
     }
-    const record: Pieces = { version: 1, pieceBytes: PIECE_BYTES, files };
-    await writeFile(join(packed, RECORD), JSON.stringify(record), { mode: 0o600 });
+    const index: PackIndex = { version: 1, pieceBytes: PIECE_BYTES, files };
+    await writeFile(join(packed, INDEX), JSON.stringify(index), { mode: 0o600 });
   });
 }
 
 /** The size of the unpacked image. */
 export async function packedBytes(packed: string, id: CheckpointId): Promise<number> {
-  const text = await mapCheckpointReadErrors(id, packed, () => readFile(join(packed, RECORD), 'utf8'));
-  return readPieces(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
+  const text = await mapCheckpointReadErrors(id, packed, () => readFile(join(packed, INDEX), 'utf8'));
+  return readIndex(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 /** Unpacks into an empty directory. A piece that differs from what was packed proves that the checkpoint is corrupt. */
 export async function unpackImage(packed: string, raw: string, id: CheckpointId): Promise<void> {
   await mapCheckpointReadErrors(id, packed, async () => {
-    const { pieceBytes, files } = readPieces(await readFile(join(packed, RECORD), 'utf8'), id);
+    const { pieceBytes, files } = readIndex(await readFile(join(packed, INDEX), 'utf8'), id);
     for (const file of files) {
       const from = join(packed, `${file.name}.zst`);
       await unpackFile(from, join(raw, file.name), file, pieceBytes, id);
@@ -90,16 +90,16 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
         for (let at = 0; at < size; at += PIECE_BYTES) {
           signal.throwIfAborted();
           const before = pending.at(-1);
-          const piece = buffers.use(async (buffer) => {
+          const piece = buffers.withBuffer(async (buffer) => {
             const bytes = Math.min(PIECE_BYTES, size - at);
-            const parts = await deflate(await readPiece(source, at, buffer.subarray(0, bytes)));
-            // Pieces are written in order. The piece before got its buffer first, so it does not wait for this piece.
+            const chunks = await deflate(await readPiece(source, at, buffer.subarray(0, bytes)));
+            // Pieces are written in order. No deadlock: buffers are granted in order, so the previous piece has one already.
             await before;
-            for (const part of parts) await target.writeFile(part);
-            pieces.push(parts.reduce((sum, { length }) => sum + length, 0));
-            for (const part of parts) freeNow(part);
+            for (const chunk of chunks) await target.writeFile(chunk);
+            pieces.push(chunks.reduce((sum, { length }) => sum + length, 0));
+            for (const chunk of chunks) freeNow(chunk);
           });
-          // The loop awaits the piece later. After the failure of another piece nothing reports this one.
+          // Avoids an unhandled rejection: after another piece fails, this promise may never be awaited.
           piece.catch(() => {});
           pending.push(piece);
           if (pending.length === AT_ONCE) await pending.shift();
@@ -114,9 +114,9 @@ async function packFile(from: string, to: string, signal: AbortSignal): Promise<
   );
 }
 
-/** The parts share one buffer. Node's own call would copy them into another one, and leave the first to the garbage collector. */
+/** The chunks share one buffer. Node's own call would copy them into another buffer, and leave the first to the garbage collector. */
 function deflate(piece: Buffer): Promise<Buffer[]> {
-  return createZstdCompress(HOW).end(piece).toArray();
+  return createZstdCompress(COMPRESSION).end(piece).toArray();
 }
 
 async function unpackFile(
@@ -127,25 +127,25 @@ async function unpackFile(
   id: CheckpointId,
 ): Promise<void> {
   let next = 0;
-  const places = pieces.map((length, index) => {
-    const place = { length, from: next, to: index * pieceBytes };
+  const extents = pieces.map((length, index) => {
+    const extent = { length, from: next, to: index * pieceBytes };
     next += length;
-    return place;
+    return extent;
   });
   await withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
     withFile(to, NEW, async (target) => {
-      await forEachBounded(places, AT_ONCE, async (place) => {
-        if (place.length > LARGEST_PIECE) throw corrupt(id, from);
-        const expected = Math.min(pieceBytes, bytes - place.to);
-        await buffers.use(async (buffer) => {
-          const piece = await readPiece(source, place.from, buffer.subarray(0, place.length));
-          // Longer than a whole piece, because Node makes another buffer as soon as one is full.
-          const how = { maxOutputLength: pieceBytes, chunkSize: LARGEST_PIECE };
-          const whole = await inflate(piece, how).catch((cause: unknown) => {
+      await forEachBounded(extents, AT_ONCE, async (extent) => {
+        if (extent.length > LARGEST_PIECE) throw corrupt(id, from);
+        const expected = Math.min(pieceBytes, bytes - extent.to);
+        await buffers.withBuffer(async (buffer) => {
+          const piece = await readPiece(source, extent.from, buffer.subarray(0, extent.length));
+          // `chunkSize` exceeds the piece size, so that Node allocates one output buffer only.
+          const limits = { maxOutputLength: pieceBytes, chunkSize: LARGEST_PIECE };
+          const whole = await inflate(piece, limits).catch((cause: unknown) => {
             throw corrupt(id, from, cause);
           });
           if (whole.length !== expected) throw corrupt(id, from);
-          await writePiece(target, whole, place.to);
+          await writePiece(target, whole, extent.to);
           freeNow(whole);
         });
       });
@@ -172,16 +172,16 @@ async function writePiece(target: FileHandle, piece: Buffer, at: number): Promis
   }
 }
 
-function readPieces(text: string, id: CheckpointId): Pieces {
-  let pieces: Pieces;
+function readIndex(text: string, id: CheckpointId): PackIndex {
+  let pieces: PackIndex;
   try {
-    pieces = JSON.parse(text) as Pieces;
+    pieces = JSON.parse(text) as PackIndex;
   } catch (cause) {
-    throw corrupt(id, RECORD, cause);
+    throw corrupt(id, INDEX, cause);
   }
-  if (pieces.version !== 1 || !Array.isArray(pieces.files)) throw corrupt(id, RECORD);
+  if (pieces.version !== 1 || !Array.isArray(pieces.files)) throw corrupt(id, INDEX);
   // A name that leads out of the directory was not written by `packImage`.
-  for (const { name } of pieces.files) if (name !== basename(name)) throw corrupt(id, RECORD);
+  for (const { name } of pieces.files) if (name !== basename(name)) throw corrupt(id, INDEX);
   return pieces;
 }
 

@@ -6,17 +6,23 @@ import { instanceName, instanceOfName } from './instance-names.ts';
 export async function* findInstances(ctx: RuntimeContext): AsyncGenerator<Instance> {
   const seen = new Set<string>();
   for await (const instance of ctx.files.list()) {
-    seen.add(instanceName(ctx.tag, instance));
+    seen.add(instanceName(ctx.serverTag, instance));
     yield instance;
   }
-  for await (const stray of strayInstances(ctx)) if (!seen.has(instanceName(ctx.tag, stray))) yield stray;
+  for await (const stray of strayInstances(ctx))
+    if (!seen.has(instanceName(ctx.serverTag, stray))) yield stray;
 }
 
 /** Instances that have a container, a network namespace or a control group, with or without a record. */
-async function* strayInstances({ runsc, network, cgroups, tag }: RuntimeContext): AsyncGenerator<Instance> {
+async function* strayInstances({
+  runsc,
+  network,
+  cgroups,
+  serverTag,
+}: RuntimeContext): AsyncGenerator<Instance> {
   const names = [await runsc.list(), await network.list(), (await cgroups?.list()) ?? []].flat();
   for (const name of new Set(names)) {
-    const instance = instanceOfName(tag, name);
+    const instance = instanceOfName(serverTag, name);
     if (instance !== undefined) yield instance;
   }
 }

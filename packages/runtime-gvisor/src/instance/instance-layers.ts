@@ -17,7 +17,7 @@ export async function hasFiles({ layers }: RuntimeContext, { upper }: InstanceRe
   );
 }
 
-/** The layers that running sandboxes stand on; undefined when the record of a sandbox cannot be read. */
+/** The layers that the roots of running sandboxes are mounted from; undefined when the record of a sandbox cannot be read. */
 export async function layersInUse(files: InstanceFiles): Promise<ReadonlySet<LayerId> | undefined> {
   const layers = new Set<LayerId>();
   for await (const instance of files.list()) {

@@ -126,7 +126,7 @@ export class LimitWatcher {
     const { files, runsc, network, report } = this.#ctx;
     await writeFile(files.paths(instance).ended, JSON.stringify({ why }), { mode: 0o600 });
     this.remove(record);
-    await runsc.end(record.container, new AbortController().signal);
+    await runsc.killProcesses(record.container, new AbortController().signal);
     this.#ended(instance);
     // Clients that wait for an answer of the sandbox get a reset.
     await network.reset(record.container.id);

@@ -139,12 +139,12 @@ describe.skipIf(why !== null)('a sandbox with limits', { timeout: SLOW }, () => 
       };
       expect(await ended(instance, fill(300))).toEqual(expected);
 
-      const salvaged = await sealing(world, (staging) =>
+      const recovered = await sealing(world, (staging) =>
         world.runtime.recoverFiles(instance, staging, unhurried),
       );
       await world.runtime.destroy(instance, unhurried);
       const next = nextOf(instance);
-      await startFrom(world, next, salvaged, 'files', { ...NO_SPEC, resources: { diskMb: 100 } });
+      await startFrom(world, next, recovered, 'files', { ...NO_SPEC, resources: { diskMb: 100 } });
       const cleanUp =
         'cat $HOME/small; rm $HOME/more; dd if=/dev/zero of=$HOME/little bs=1M count=10 2>/dev/null; ls $HOME';
       expect(await output(next, cleanUp)).toBe('kept\nlittle\nsmall');

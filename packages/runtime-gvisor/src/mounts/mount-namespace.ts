@@ -31,7 +31,7 @@ import { shareMounts } from './mount-sharing.ts';
 const TIMEOUT_MS = 10_000;
 const CHUNK = 65_536;
 
-interface NamespacePlaces {
+interface NamespacePaths {
   /** The runtime's directory below /run, as the kernel names it. */
   readonly runDir: string;
   /** The directory in which everything is mounted, as the kernel names it. */
@@ -45,15 +45,15 @@ export function namespaceFile(runDir: string): string {
 
 /** Enters the namespace of an earlier server, or makes one. Shares its directory of mounts again if that was undone. */
 export async function openMountNamespace(
-  places: NamespacePlaces,
+  paths: NamespacePaths,
   signal: AbortSignal,
 ): Promise<PinnedMountNamespace> {
-  const file = namespaceFile(places.runDir);
+  const file = namespaceFile(paths.runDir);
   if (!isPinned(file)) await pin(file, signal);
   const namespace = await enterNamespace(file, signal);
   try {
-    await takeOverHostMounts(namespace, places, signal);
-    await shareMounts(places.mounted, signal, namespace);
+    await takeOverHostMounts(namespace, paths, signal);
+    await shareMounts(paths.mounted, signal, namespace);
     return namespace;
   } catch (thrown) {
     namespace.leave();
@@ -108,7 +108,7 @@ export class PinnedMountNamespace implements MountNamespace {
   }
 
   /** Ends the namespace with all its mounts. No process may run in it any more. */
-  async end(signal: AbortSignal): Promise<void> {
+  async remove(signal: AbortSignal): Promise<void> {
     this.leave();
     await unpin(this.file, signal);
   }
@@ -168,8 +168,8 @@ export function removeMountNamespace(runDir: string, signal: AbortSignal): Promi
 
 /** The file that pins the namespace of a data directory's sandboxes; undefined when there is none. */
 export async function mountNamespaceOf(dataDir: string): Promise<string | undefined> {
-  const place = await realpath(dataDir).catch(() => dataDir);
-  const file = namespaceFile(runDirectory(serverTag(place)));
+  const realDataDir = await realpath(dataDir).catch(() => dataDir);
+  const file = namespaceFile(runDirectory(serverTag(realDataDir)));
   return isPinned(file) ? file : undefined;
 }
 
@@ -196,7 +196,7 @@ mount --move "$aside" "$top"`;
  */
 async function takeOverHostMounts(
   namespace: PinnedMountNamespace,
-  { runDir, mounted }: NamespacePlaces,
+  { runDir, mounted }: NamespacePaths,
   signal: AbortSignal,
 ): Promise<void> {
   const onHost = mountsOnHost(mounted);

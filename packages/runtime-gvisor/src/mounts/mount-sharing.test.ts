@@ -89,7 +89,7 @@ describe.skipIf(process.getuid?.() !== 0)('shared mounts', () => {
       await run('umount', [root()]);
       await expect(mountRoot()).rejects.toThrow('busy');
 
-      await world.runsc.end(container, unhurried);
+      await world.runsc.killProcesses(container, unhurried);
 
       await vi.waitFor(mountRoot, AGAIN);
       await run('umount', [root()]);

@@ -21,13 +21,13 @@ const TIMEOUT_MS = 10_000;
 export async function shareMounts(
   directory: string,
   signal: AbortSignal,
-  place: MountNamespace = hostMountNamespace,
+  namespace: MountNamespace = hostMountNamespace,
 ): Promise<void> {
   const at = await realpath(directory);
-  const holding = holdingMount(parseMounts(place.mountinfo()), at);
+  const holding = holdingMount(parseMounts(namespace.mountinfo()), at);
   if (holding?.isShared === true) return;
-  if (holding?.at !== at) await mount(['--bind', at, at], signal, place);
-  await mount(['--make-shared', at], signal, place);
+  if (holding?.at !== at) await mount(['--bind', at, at], signal, namespace);
+  await mount(['--make-shared', at], signal, namespace);
 }
 
 /** Undoes `shareMounts`. Mounts below the directory must be unmounted first. */
@@ -45,7 +45,7 @@ async function mount(
   await programOutput('mount', args, { signal, timeoutMs: TIMEOUT_MS, launcher });
 }
 
-/** The mount that a path lies on. Of several mounts at one place the last is visible. */
+/** The mount that a path lies on. Of several mounts at one mount point the last is visible. */
 function holdingMount(mounts: readonly Mount[], path: string): Mount | undefined {
   for (let directory = path; ; directory = dirname(directory)) {
     const found = mounts.findLast(({ at }) => at === directory);

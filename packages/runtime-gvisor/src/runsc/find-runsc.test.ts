@@ -4,16 +4,16 @@ import { join } from 'node:path';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { isUsable } from '../binaries/releases.mjs';
-import { findRunsc, type RunscPlaces } from './find-runsc.ts';
+import { findRunsc, type RunscSearchPaths } from './find-runsc.ts';
 import { parseRunscVersion } from './runsc-version.ts';
 
 describe('a usable runsc', () => {
   let top: string;
-  let places: RunscPlaces;
+  let searchPaths: RunscSearchPaths;
 
   beforeEach(async () => {
     top = await mkdtemp(join(tmpdir(), 'torpor-f-'));
-    places = { path: join(top, 'bin'), dataDir: join(top, 'data'), machineWide: join(top, 'machine') };
+    searchPaths = { path: join(top, 'bin'), dataDir: join(top, 'data'), machineWide: join(top, 'machine') };
   });
 
   afterEach(() => rm(top, { recursive: true }));
@@ -29,7 +29,7 @@ describe('a usable runsc', () => {
     return program;
   }
 
-  const find = async () => (await findRunsc(places, unhurried)).found?.program;
+  const find = async () => (await findRunsc(searchPaths, unhurried)).found?.program;
 
   it('is a recent one on the search path, before installed ones', async () => {
     await put('machine/release-20260701.0', 'release-20260701.0');
@@ -51,9 +51,11 @@ describe('a usable runsc', () => {
   it('is the configured one, and no other when the configured one cannot be used', async () => {
     await put('bin', 'release-20260105.0');
     const configured = await put('own', 'release-20240101.0');
-    expect((await findRunsc({ ...places, runsc: configured }, unhurried)).found?.program).toBe(configured);
+    expect((await findRunsc({ ...searchPaths, runsc: configured }, unhurried)).found?.program).toBe(
+      configured,
+    );
 
-    const missing = { ...places, runsc: join(top, 'nowhere', 'runsc') };
+    const missing = { ...searchPaths, runsc: join(top, 'nowhere', 'runsc') };
     expect(await findRunsc(missing, unhurried)).toMatchObject({
       found: null,
       why: `${missing.runsc} does not run`,
@@ -73,7 +75,7 @@ describe('a usable runsc', () => {
   it('is not one that is too old, which the result names', async () => {
     const old = await put('bin', '0.0~20221219.0');
 
-    expect(await findRunsc(places, unhurried)).toEqual({
+    expect(await findRunsc(searchPaths, unhurried)).toEqual({
       found: null,
       why: `${old} is too old (0.0~20221219.0)`,
       fix: expect.stringContaining('sudo npm start'),
@@ -89,7 +91,10 @@ describe('a usable runsc', () => {
   });
 
   it('may be missing', async () => {
-    expect(await findRunsc(places, unhurried)).toMatchObject({ found: null, why: 'runsc is not installed' });
+    expect(await findRunsc(searchPaths, unhurried)).toMatchObject({
+      found: null,
+      why: 'runsc is not installed',
+    });
   });
 });
 
@@ -100,11 +105,11 @@ describe('the version of runsc', () => {
     ['runsc version release-20230601.0\n', 20230601, true],
     ['runsc version 0.0~20221219.0\n', 20221219, false],
     ['runsc version VERSION_MISSING\n', null, false],
-  ])('contains its day: %j', (printed, day, usable) => {
+  ])('contains its release date: %j', (printed, releaseDate, usable) => {
     const version = parseRunscVersion(printed);
 
-    expect(version?.day).toBe(day);
-    expect(version !== undefined && isUsable(version.day)).toBe(usable);
+    expect(version?.releaseDate).toBe(releaseDate);
+    expect(version !== undefined && isUsable(version.releaseDate)).toBe(usable);
   });
 
   it('is not read from another program', () => {

@@ -10,7 +10,7 @@ import { MACHINE_WIDE } from '../binaries/build.mjs';
 import { dayOf, isRecent, isUsable } from '../binaries/releases.mjs';
 import { type RunscVersion, readRunscVersion } from './runsc-version.ts';
 
-export interface RunscPlaces {
+export interface RunscSearchPaths {
   /** The program that the operator has configured; when set, no other is considered. */
   readonly runsc?: string | undefined;
   /** The search path; the one of this process when undefined. */
@@ -33,17 +33,17 @@ const FIX =
   'type `sudo npm start` in the clone, which fetches one, or put one from gvisor.dev on the PATH of root';
 
 /** When no program is usable, the result says why. */
-export async function findRunsc(places: RunscPlaces, signal: AbortSignal): Promise<RunscSearch> {
+export async function findRunsc(searchPaths: RunscSearchPaths, signal: AbortSignal): Promise<RunscSearch> {
   const refused: string[] = [];
   const old: FoundRunsc[] = [];
-  for (const { program, isKept } of await candidates(places)) {
+  for (const { program, isKept } of await candidates(searchPaths)) {
     const version = await readRunscVersion(program, signal).catch(() => {
       signal.throwIfAborted();
       return undefined;
     });
-    if (version === undefined || !isUsable(version.day)) {
+    if (version === undefined || !isUsable(version.releaseDate)) {
       refused.push(`${program} ${version === undefined ? 'does not run' : `is too old (${version.name})`}`);
-    } else if (isKept || isRecent(version.day)) {
+    } else if (isKept || isRecent(version.releaseDate)) {
       return { found: { program, version } };
     } else {
       old.push({ program, version });
@@ -61,8 +61,8 @@ interface Candidate {
   readonly isKept: boolean;
 }
 
-async function candidates(places: RunscPlaces): Promise<Candidate[]> {
-  const { runsc, path = searchPath(), dataDir, machineWide = MACHINE_WIDE } = places;
+async function candidates(searchPaths: RunscSearchPaths): Promise<Candidate[]> {
+  const { runsc, path = searchPath(), dataDir, machineWide = MACHINE_WIDE } = searchPaths;
   if (runsc !== undefined) return [{ program: runsc, isKept: true }];
   const onPath = path.split(':').filter((directory) => directory !== '');
   const versions = await readdir(machineWide).catch(() => []);

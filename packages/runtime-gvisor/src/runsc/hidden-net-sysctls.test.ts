@@ -54,9 +54,9 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
 
   async function saved(container: Container): Promise<string> {
     const image = join(world.top, 'image');
-    await world.runsc.pause(container, unhurried);
+    await world.runsc.freeze(container, unhurried);
     await world.runsc.checkpoint(container, image, unhurried);
-    await world.runsc.end(container, unhurried);
+    await world.runsc.killProcesses(container, unhurried);
     return image;
   }
 
@@ -65,7 +65,7 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
     await giveAddress();
     await world.runsc.run(first, unhurried);
     expect((await ask()).count).toBe(1);
-    await world.runsc.end(first, unhurried);
+    await world.runsc.killProcesses(first, unhurried);
 
     const second = await server();
     await world.runsc.create(second, unhurried);
@@ -86,7 +86,7 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
     await giveAddress();
     await world.runsc.restore(created, image, unhurried);
     expect(await ask()).toEqual({ life, count: 2 });
-    await world.runsc.end(created, unhurried);
+    await world.runsc.killProcesses(created, unhurried);
 
     const fresh = await server();
     await giveAddress();

@@ -1,5 +1,5 @@
 /**
- * Restores that begin before it is known which image to restore: runsc spends much of its time (some 20 ms) before it
+ * Starts `runsc restore` before the image is known: runsc spends much of its time (some 20 ms) before it
  * looks at the image.
  *
  * Every command of runsc takes the lock of its container first. A shell takes that lock, starts `runsc restore`, and
@@ -59,7 +59,7 @@ export class PreparedRestores {
     const log = join(logs, LOG_FILES.runsc);
     const before = await logSize(log);
     const held = ['sh', '-c', HOLD_LOCK, 'sh', lockFile, ...command] as const;
-    const [program, ...args] = (isNew ? container.entering?.(held) : undefined) ?? held;
+    const [program, ...args] = (isNew ? container.wrapInCgroup?.(held) : undefined) ?? held;
     const running = this.#cli.networkLauncher(container).start({
       program,
       args,
@@ -92,7 +92,7 @@ export class PreparedRestores {
         if (status === null && bound.aborted)
           throw programTimedOut(this.#cli.programOf(container), timeoutMs, { container: id });
         throw runscFailure(
-          { verb: 'restore', container: id, status, output: await lastLogged(log, before) },
+          { subcommand: 'restore', container: id, status, output: await lastLogged(log, before) },
           null,
         );
       },

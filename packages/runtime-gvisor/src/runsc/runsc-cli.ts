@@ -1,4 +1,4 @@
-/** The command line of runsc: its flags, the place where a command runs, and the time it may take. */
+/** The command line of runsc: its flags, the namespace in which a command runs, and the time it may take. */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
@@ -13,7 +13,7 @@ import {
 import { DEFAULT_RUNTIME_SETTINGS, type RuntimeSettings } from '@torpor/runtime-shared';
 import { withHiddenNetSysctls } from './hidden-net-sysctls.ts';
 import type { Container, NamedContainer } from './runsc-container.ts';
-import type { Verb } from './runsc-failure.ts';
+import type { RunscCommand } from './runsc-failure.ts';
 
 export interface RunscOptions {
   readonly program: string;
@@ -47,7 +47,7 @@ export const LOG_FILES = {
 } as const;
 
 /** Writing the image of a large sandbox takes seconds on a slow disk; a sentry that hangs never answers. */
-const TIMEOUT_SETTING: Readonly<Record<Verb, keyof RuntimeSettings>> = {
+const TIMEOUT_SETTING: Readonly<Record<RunscCommand, keyof RuntimeSettings>> = {
   create: 'runscCreateMs',
   start: 'runscStartMs',
   run: 'runscRunMs',
@@ -80,8 +80,8 @@ export class RunscCli {
     this.#hiddenSysctlsLauncher.close();
   }
 
-  timeoutOf(verb: Verb): number {
-    return this.#options.timeoutMs ?? this.#settings[TIMEOUT_SETTING[verb]];
+  timeoutOf(subcommand: RunscCommand): number {
+    return this.#options.timeoutMs ?? this.#settings[TIMEOUT_SETTING[subcommand]];
   }
 
   /** How long the processes of a container may take to die after SIGKILL. */
@@ -130,14 +130,14 @@ export class RunscCli {
   }
 
   run(
-    verb: Verb,
+    subcommand: RunscCommand,
     [program, ...args]: CommandLine,
     signal: AbortSignal,
     options: Pick<ProgramOptions, 'outputFile' | 'launcher'> = {},
   ): Promise<ProgramResult> {
     return runProgram(program, args, {
       signal,
-      timeoutMs: this.timeoutOf(verb),
+      timeoutMs: this.timeoutOf(subcommand),
       launcher: this.launcher,
       ...options,
     });
@@ -147,7 +147,7 @@ export class RunscCli {
     const { root, network, ignoreCgroups, hostUds } = this.#options;
     const flags = [`--root=${root}`, '--platform=systrap', '--overlay2=none', `--network=${network}`];
     // The sandbox remembers a closed connection for a minute, and without this flag that would make a checkpoint fail.
-    // Connections that a program still holds must be reset before: restoring them would break the program.
+    // Connections that a program still has open are reset before; `writeMemory` in `capture.ts` says why.
     if (network === 'sandbox') flags.push('--net-disconnect-ok');
     // Applies the seccomp filter of the OCI spec, where the spec has one.
     flags.push('--oci-seccomp');

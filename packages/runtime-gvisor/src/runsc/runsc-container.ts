@@ -12,7 +12,7 @@ export interface Container {
   /** The runsc that creates and controls the container; the default program when undefined. */
   readonly runsc?: ContainerProgram;
   /** Wraps the command that creates the sentry, so that the sentry starts as a member of a control group. */
-  readonly entering?: (command: readonly string[]) => readonly [string, ...string[]];
+  readonly wrapInCgroup?: (command: readonly string[]) => readonly [string, ...string[]];
 }
 
 /** Part of the instance record on disk, so its field names are a format. */
@@ -30,7 +30,7 @@ export interface ContainerProgram {
 export type NamedContainer = Pick<Container, 'id' | 'runsc'>;
 
 export type ContainerState =
-  | { readonly is: 'created' | 'running' | 'paused'; readonly pid: number }
+  | { readonly is: 'created' | 'running' | 'frozen'; readonly pid: number }
   /** The processes are dead; the state that runsc keeps of the container is still to be deleted. */
   | { readonly is: 'gone' }
   | { readonly is: 'absent' };

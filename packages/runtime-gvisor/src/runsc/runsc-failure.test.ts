@@ -4,13 +4,18 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { lastLogged, runscFailure } from './runsc-failure.ts';
 
-const failed = { verb: 'checkpoint', container: 'c', status: 128, output: 'checkpoint failed: why' } as const;
+const failed = {
+  subcommand: 'checkpoint',
+  container: 'c',
+  status: 128,
+  output: 'checkpoint failed: why',
+} as const;
 
 describe('a failure of runsc', () => {
   it('has the first line as its message, without the call stack of the sentry', () => {
     const output = 'restoring container "c": header error: EOF:\ngoroutine 6 [running]:\nstate.go:309';
 
-    expect(runscFailure({ ...failed, verb: 'restore', output }, null).message).toBe(
+    expect(runscFailure({ ...failed, subcommand: 'restore', output }, null).message).toBe(
       'runsc restore failed: restoring container "c": header error: EOF',
     );
   });
@@ -21,7 +26,7 @@ describe('a failure of runsc', () => {
     ['mkdir image: read-only file system', 'storage_readonly'],
     ['something else', 'internal'],
   ])('has the code of a storage failure that runsc reported: %s', (output, code) => {
-    expect(runscFailure({ ...failed, output }, { is: 'paused', pid: 1 }).code).toBe(code);
+    expect(runscFailure({ ...failed, output }, { is: 'frozen', pid: 1 }).code).toBe(code);
   });
 
   it.each([
@@ -32,8 +37,8 @@ describe('a failure of runsc', () => {
     ['pause', { is: 'running', pid: 1 }, 'internal'],
     ['pause', null, 'internal'],
     ['delete', { is: 'gone' }, 'internal'],
-  ] as const)('of %s with state %o is %s', (verb, state, code) => {
-    expect(runscFailure({ ...failed, verb }, state).code).toBe(code);
+  ] as const)('of %s with state %o is %s', (subcommand, state, code) => {
+    expect(runscFailure({ ...failed, subcommand: subcommand }, state).code).toBe(code);
   });
 
   it('without a message says so', () => {

@@ -10,7 +10,7 @@ import { type ErrorCode, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import type { ContainerState } from './runsc-container.ts';
 
-export type Verb =
+export type RunscCommand =
   | 'create'
   | 'start'
   | 'run'
@@ -23,12 +23,12 @@ export type Verb =
   | 'state';
 
 /** The states in which each command makes sense. The commands left out create a container, or take any state. */
-const ALLOWED_STATES: Partial<Record<Verb, readonly ContainerState['is'][]>> = {
+const ALLOWED_STATES: Partial<Record<RunscCommand, readonly ContainerState['is'][]>> = {
   start: ['created'],
   pause: ['running'],
-  resume: ['paused'],
-  checkpoint: ['running', 'paused'],
-  kill: ['created', 'running', 'paused'],
+  resume: ['frozen'],
+  checkpoint: ['running', 'frozen'],
+  kill: ['created', 'running', 'frozen'],
 };
 
 const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
@@ -38,7 +38,7 @@ const STORAGE: readonly (readonly [words: string, code: ErrorCode])[] = [
 ];
 
 export interface FailedCommand {
-  readonly verb: Verb;
+  readonly subcommand: RunscCommand;
   readonly container: string;
   readonly status: ProgramResult['status'];
   /** All that runsc printed or logged. */
@@ -47,21 +47,21 @@ export interface FailedCommand {
 
 /** `state` is null when it could not be read. */
 export function runscFailure(failed: FailedCommand, state: ContainerState | null): TorporError {
-  const { verb, container, status, output } = failed;
+  const { subcommand, container, status, output } = failed;
   const line = firstLine(output);
   const details = {
-    verb,
+    verb: subcommand,
     container,
     status,
     state: state?.is ?? null,
     said: output.slice(0, MAX_OUTPUT_CHARS),
   };
-  const allowed = ALLOWED_STATES[verb];
+  const allowed = ALLOWED_STATES[subcommand];
   if (allowed !== undefined && state?.is === 'absent') {
     return new TorporError('not_found', `There is no container ${container}.`, { details });
   }
   const code = isAllowed(state, allowed) ? codeOf(line) : 'conflict';
-  return new TorporError(code, `runsc ${verb} failed: ${line}`, { details });
+  return new TorporError(code, `runsc ${subcommand} failed: ${line}`, { details });
 }
 
 const MAX_OUTPUT_CHARS = 4_000;

@@ -9,8 +9,8 @@ import { dayOf } from '../binaries/releases.mjs';
 export interface RunscVersion {
   /** As the program prints it, such as `release-20240729.0` or `0.0~20240729.0`. */
   readonly name: string;
-  /** The day in the name, such as 20240729; null when there is none, as in a build by hand. */
-  readonly day: number | null;
+  /** The release date in the name, as YYYYMMDD; null when there is none, as in a build by hand. */
+  readonly releaseDate: number | null;
 }
 
 const TIMEOUT_MS = 10_000;
@@ -27,7 +27,7 @@ export async function readRunscVersion(program: string, signal: AbortSignal): Pr
 export function parseRunscVersion(printed: string): RunscVersion | undefined {
   const [, name] = /^runsc version (\S+)$/m.exec(printed) ?? [];
   if (name === undefined) return undefined;
-  return { name, day: dayOf(name) };
+  return { name, releaseDate: dayOf(name) };
 }
 
 /** A digest of the program's content: two builds of one version do not read each other's memory images. */

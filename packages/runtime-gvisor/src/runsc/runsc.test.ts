@@ -81,7 +81,7 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
 
     it('run in the command that wraps them', async () => {
-      const container = { ...(await world.counter()), entering: nicely };
+      const container = { ...(await world.counter()), wrapInCgroup: nicely };
 
       await runsc.run(container, unhurried);
 
@@ -104,9 +104,9 @@ describe.skipIf(program === undefined)('runsc', () => {
       const container = await world.started();
       const before = await world.count(container, () => true);
 
-      await runsc.pause(container, unhurried);
-      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'paused' });
-      await runsc.resume(container, unhurried);
+      await runsc.freeze(container, unhurried);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'frozen' });
+      await runsc.thaw(container, unhurried);
 
       const after = await world.count(container, ({ count }) => count > before.count + 5);
       expect(after.life).toBe(before.life);
@@ -115,11 +115,11 @@ describe.skipIf(program === undefined)('runsc', () => {
     it('may be repeated', async () => {
       const { id } = await world.started();
 
-      await runsc.pause({ id }, unhurried);
-      await runsc.pause({ id }, unhurried);
-      expect(await runsc.state({ id }, unhurried)).toMatchObject({ is: 'paused' });
-      await runsc.resume({ id }, unhurried);
-      await runsc.resume({ id }, unhurried);
+      await runsc.freeze({ id }, unhurried);
+      await runsc.freeze({ id }, unhurried);
+      expect(await runsc.state({ id }, unhurried)).toMatchObject({ is: 'frozen' });
+      await runsc.thaw({ id }, unhurried);
+      await runsc.thaw({ id }, unhurried);
       expect(await runsc.state({ id }, unhurried)).toMatchObject({ is: 'running' });
     });
   });
@@ -127,7 +127,7 @@ describe.skipIf(program === undefined)('runsc', () => {
   describe('checkpoint', () => {
     it('has about the size that was estimated before', async () => {
       const { id } = await world.started();
-      await runsc.pause({ id }, unhurried);
+      await runsc.freeze({ id }, unhurried);
       const expected = (await runsc.memoryBytes(id)) ?? 0;
       await runsc.checkpoint({ id }, image, unhurried);
       const { size } = await stat(join(image, 'pages.img'));
@@ -138,20 +138,20 @@ describe.skipIf(program === undefined)('runsc', () => {
 
     it('leaves a paused container paused, and a resume continues it', async () => {
       const container = await world.started();
-      await runsc.pause(container, unhurried);
+      await runsc.freeze(container, unhurried);
       const before = await world.count(container, () => true);
 
       await runsc.checkpoint(container, image, unhurried);
 
-      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'paused' });
-      await runsc.resume(container, unhurried);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'frozen' });
+      await runsc.thaw(container, unhurried);
       const after = await world.count(container, ({ count }) => count > before.count);
       expect(after.life).toBe(before.life);
     });
 
     it('reports a full disk, and the container goes on', async () => {
       const container = await world.started();
-      await runsc.pause(container, unhurried);
+      await runsc.freeze(container, unhurried);
       const before = await world.count(container, () => true);
 
       await withMount(join(world.top, 'small'), ['-t', 'tmpfs', '-o', 'size=2m', 'none'], async () => {
@@ -160,10 +160,10 @@ describe.skipIf(program === undefined)('runsc', () => {
           code: 'storage_full',
         });
 
-        await runsc.resume(container, unhurried);
+        await runsc.thaw(container, unhurried);
         await world.count(container, ({ count, life }) => life === before.life && count > before.count);
         // A recent sentry keeps the unfinished image open.
-        await runsc.end(container, unhurried);
+        await runsc.killProcesses(container, unhurried);
       });
     });
   });
@@ -175,10 +175,10 @@ describe.skipIf(program === undefined)('runsc', () => {
     beforeEach(async () => {
       source = await world.started();
       await world.count(source, ({ count }) => count > 5);
-      await runsc.pause(source, unhurried);
+      await runsc.freeze(source, unhurried);
       await runsc.checkpoint(source, image, unhurried);
       saved = await world.count(source, () => true);
-      await runsc.end(source, unhurried);
+      await runsc.killProcesses(source, unhurried);
     });
 
     it('restores the memory into a created container', async () => {
@@ -247,7 +247,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       // The process handles the signal when it is scheduled next.
       await vi.waitFor(async () => expect(await isStopped(created)).toBe(true), { timeout: 10_000 });
       const source = await world.started();
-      await runsc.pause(source, unhurried);
+      await runsc.freeze(source, unhurried);
       await runsc.checkpoint(source, image, unhurried);
       const saved = await world.count(source, () => true);
       expect(preparedRestore.map(({ isWaiting }) => isWaiting)).toEqual([true, true]);
@@ -266,7 +266,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       await runsc.create(created, unhurried);
       const preparedRestore = [await runsc.prepareRestore(created), await runsc.prepareRestore(fresh)];
 
-      for (const container of [created, fresh]) await runsc.end(container, unhurried);
+      for (const container of [created, fresh]) await runsc.killProcesses(container, unhurried);
 
       expect(preparedRestore.map(({ isWaiting }) => isWaiting)).toEqual([false, false]);
     });
@@ -306,10 +306,10 @@ describe.skipIf(program === undefined)('runsc', () => {
       const pid = await pidOf(container);
 
       process.kill(pid, 'SIGKILL');
-      await runsc.end(container, unhurried);
+      await runsc.killProcesses(container, unhurried);
 
       expect(await runsc.state(container, unhurried)).toEqual({ is: 'gone' });
-      await expect(runsc.pause(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
+      await expect(runsc.freeze(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
       await runsc.delete(container, unhurried);
       expect(await runsc.state(container, unhurried)).toEqual({ is: 'absent' });
     });
@@ -318,7 +318,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       const container = await world.started();
       expect(await runscProcesses(world.options.root)).toHaveLength(2);
 
-      await runsc.end(container, unhurried);
+      await runsc.killProcesses(container, unhurried);
 
       expect(await runscProcesses(world.options.root)).toEqual([]);
     });
@@ -333,7 +333,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       expect(await impatient.list()).toEqual([container.id]);
       await expect(impatient.state(container, unhurried)).rejects.toMatchObject({ code: 'timeout' });
 
-      await runsc.end(container, unhurried);
+      await runsc.killProcesses(container, unhurried);
       expect(await runscProcesses(world.options.root)).toEqual([]);
     });
   });
@@ -348,24 +348,24 @@ describe.skipIf(program === undefined)('runsc', () => {
       })();
 
       for (let round = 0; round < 5; round++) {
-        await runsc.pause({ id }, unhurried);
+        await runsc.freeze({ id }, unhurried);
         expect(await runsc.recordedState(id)).toEqual(await runsc.state({ id }, unhurried));
-        await runsc.resume({ id }, unhurried);
+        await runsc.thaw({ id }, unhurried);
         expect(await runsc.recordedState(id)).toEqual(await runsc.state({ id }, unhurried));
       }
 
       isOver = true;
       await looking;
-      expect([...seen].sort()).toEqual(['paused', 'running']);
+      expect([...seen].sort()).toEqual(['frozen', 'running']);
     });
 
     it('distinguishes a dead container from one that never existed', async () => {
       const container = await world.started();
 
-      await runsc.end(container, unhurried);
+      await runsc.killProcesses(container, unhurried);
 
       expect(await runsc.recordedState(container.id)).toEqual({ is: 'gone' });
-      await runsc.forget(container.id);
+      await runsc.deleteState(container.id);
       expect(await runsc.recordedState(container.id)).toEqual({ is: 'absent' });
       expect(await runsc.list()).toEqual([]);
     });
@@ -376,7 +376,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       const container = await world.started();
 
       await runsc.kill(container, 'KILL', unhurried);
-      await runsc.end(container, unhurried);
+      await runsc.killProcesses(container, unhurried);
 
       expect(await runsc.state(container, unhurried)).toEqual({ is: 'gone' });
     });
@@ -391,8 +391,8 @@ describe.skipIf(program === undefined)('runsc', () => {
 
     it.each(['pause', 'resume', 'kill', 'checkpoint'] as const)('is not found by %s', async (verb) => {
       const asked = {
-        pause: () => runsc.pause({ id: 'nobody' }, unhurried),
-        resume: () => runsc.resume({ id: 'nobody' }, unhurried),
+        pause: () => runsc.freeze({ id: 'nobody' }, unhurried),
+        resume: () => runsc.thaw({ id: 'nobody' }, unhurried),
         kill: () => runsc.kill({ id: 'nobody' }, 'TERM', unhurried),
         checkpoint: () => runsc.checkpoint({ id: 'nobody' }, image, unhurried),
       }[verb]();

@@ -1,10 +1,10 @@
 /**
- * Controls containers with the program `runsc`: creates, pauses, checkpoints, restores and removes them.
+ * Controls containers with the program `runsc`: creates, freezes, checkpoints, restores and removes them.
  *
  * This class keeps no state of containers: that lies in runsc's state directory and in the processes. Calls for one
  * container must not overlap; calls for different containers may. An abort kills the command, not the container: a
  * container that was being created or restored may then exist in any state and must be deleted. A sentry that was
- * writing an image goes on until the image is written, and `resume` waits for that.
+ * writing an image goes on until the image is written, and `thaw` waits for that.
  */
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
@@ -13,7 +13,7 @@ import { TorporError } from '@torpor/protocol';
 import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
 import type { Container, ContainerState, NamedContainer } from './runsc-container.ts';
-import { lastLogged, logSize, runscFailure, type Verb } from './runsc-failure.ts';
+import { lastLogged, logSize, type RunscCommand, runscFailure } from './runsc-failure.ts';
 import {
   isAlive,
   KnownSentries,
@@ -98,17 +98,17 @@ export class Runsc {
     });
   }
 
-  /** Stops all processes inside. Does nothing when they are paused. Breaks a container that was never started. */
-  async pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'paused' });
+  /** Stops all processes inside (`runsc pause`). Does nothing when they are frozen. Breaks a container that was never started. */
+  async freeze(container: NamedContainer, signal: AbortSignal): Promise<void> {
+    await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
   }
 
-  /** Lets the processes go on. Does nothing when they run. */
-  async resume(container: NamedContainer, signal: AbortSignal): Promise<void> {
+  /** Lets the processes go on (`runsc resume`). Does nothing when they run. */
+  async thaw(container: NamedContainer, signal: AbortSignal): Promise<void> {
     await this.#runAttached('resume', container, ['resume', container.id], signal, { already: 'running' });
   }
 
-  /** Writes the memory image into a directory without one. The container stays paused or running, as it was. */
+  /** Writes the memory image into a directory without one. The container stays frozen or running, as it was. */
   async checkpoint(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
     if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVastMemory(container);
     const args = [
@@ -123,7 +123,7 @@ export class Runsc {
 
   /**
    * The state that runsc has recorded and the kernel confirms. Starts no program and does not ask the sentry, which is
-   * enough to know whether the container lives and whether it is paused.
+   * enough to know whether the container lives and whether it is frozen.
    */
   async recordedState(id: string): Promise<ContainerState> {
     const recorded = await this.#states.read(id);
@@ -142,7 +142,7 @@ export class Runsc {
     const { status, stdout, stderr } = await this.#cli.run('state', command, signal);
     if (status !== 0) {
       if (!(await this.#states.has(id))) return { is: 'absent' };
-      throw runscFailure({ verb: 'state', container: id, status, output: stderr }, null);
+      throw runscFailure({ subcommand: 'state', container: id, status, output: stderr }, null);
     }
     return this.#confirmed(id, parseStateOutput(stdout));
   }
@@ -171,7 +171,7 @@ export class Runsc {
    * Kills sentry and gofer, and resolves when they are dead and hold no mount, file or namespace any more. The state
    * that runsc keeps of the container stays for `delete`.
    */
-  async end(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
+  async killProcesses(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
     const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#cli.deathTimeoutMs)]);
     await this.#preparedRestores.cancel(container.id);
     for (let found = await this.#processesOf(container); found.length > 0; ) {
@@ -193,9 +193,9 @@ export class Runsc {
    * Removes the state that runsc keeps of an ended container; an absent container is fine. Where runsc leaves control
    * groups alone this is all that `delete` would do, without waiting.
    */
-  async forget(id: string): Promise<void> {
-    this.#sentries.forget(id);
-    await this.#states.forget(id);
+  async deleteState(id: string): Promise<void> {
+    this.#sentries.evict(id);
+    await this.#states.delete(id);
   }
 
   /**
@@ -204,16 +204,18 @@ export class Runsc {
    */
   async delete(container: NamedContainer & Pick<Container, 'bundle'>, signal: AbortSignal): Promise<void> {
     const { id } = container;
-    await this.end(container, signal);
+    await this.killProcesses(container, signal);
     await this.#runAttached('delete', container, ['delete', '--force', id], signal);
     // runsc leaves the files of a container whose creation did not finish.
-    await this.forget(id);
+    await this.deleteState(id);
   }
 
   /** runsc counts a dead sentry as running until the host's init process has reaped it, which may be never. */
   async #confirmed(id: string, { status, pid }: RecordedState): Promise<ContainerState> {
     if (status === 'stopped' || !(await this.#sentries.isSentryOf(pid, id))) return { is: 'gone' };
-    return { is: status === 'running' || status === 'paused' ? status : 'created', pid };
+    // runsc says "paused" of a frozen container.
+    if (status === 'paused') return { is: 'frozen', pid };
+    return { is: status === 'running' ? 'running' : 'created', pid };
   }
 
   /**
@@ -221,40 +223,40 @@ export class Runsc {
    * command was to bring about (`already`).
    */
   async #runAttached(
-    verb: Verb,
+    subcommand: RunscCommand,
     container: NamedContainer,
     args: readonly string[],
     signal: AbortSignal,
     { already, ...options }: { already?: ContainerState['is'] } & Pick<ProgramOptions, 'launcher'> = {},
   ): Promise<void> {
     const command = this.#cli.commandLine(container, args);
-    const { status, stderr } = await this.#cli.run(verb, command, signal, options);
+    const { status, stderr } = await this.#cli.run(subcommand, command, signal, options);
     if (status === 0) return;
     const state = await this.#stateAfterFailure(container, signal);
     if (already !== undefined && state?.is === already) return;
-    throw runscFailure({ verb, container: container.id, status, output: stderr }, state);
+    throw runscFailure({ subcommand: subcommand, container: container.id, status, output: stderr }, state);
   }
 
   /** Runs a command that leaves the sentry running, and gives it files to write its logs and output to. */
   async #runDetached(
-    verb: 'create' | 'run' | 'restore',
+    subcommand: 'create' | 'run' | 'restore',
     container: Container,
     args: readonly string[],
     signal: AbortSignal,
   ): Promise<void> {
     const { id, logs } = container;
-    const command = await this.#cli.loggingCommandLine(container, [verb, ...args]);
+    const command = await this.#cli.loggingCommandLine(container, [subcommand, ...args]);
     const log = join(logs, LOG_FILES.runsc);
     const before = await logSize(log);
     // The sentry of a created container is a member of its control group already.
-    const isNew = verb !== 'restore' || !(await this.#states.has(id));
-    const wrapped = (isNew ? container.entering?.(command) : undefined) ?? command;
-    const launcher = verb === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
+    const isNew = subcommand !== 'restore' || !(await this.#states.has(id));
+    const wrapped = (isNew ? container.wrapInCgroup?.(command) : undefined) ?? command;
+    const launcher = subcommand === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
     const outputFile = this.#cli.outputOf(container);
-    const { status } = await this.#cli.run(verb, wrapped, signal, { outputFile, launcher });
+    const { status } = await this.#cli.run(subcommand, wrapped, signal, { outputFile, launcher });
     if (status === 0) return;
     const output = await lastLogged(log, before);
-    throw runscFailure({ verb, container: id, status, output }, null);
+    throw runscFailure({ subcommand: subcommand, container: id, status, output }, null);
   }
 
   async #signalSentry(id: string, name: 'SIGSTOP' | 'SIGCONT'): Promise<void> {

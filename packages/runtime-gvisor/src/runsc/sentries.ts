@@ -58,7 +58,7 @@ export class KnownSentries {
     return true;
   }
 
-  forget(container: string): void {
+  evict(container: string): void {
     this.#known.delete(container);
   }
 }

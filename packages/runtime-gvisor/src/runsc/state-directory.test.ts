@@ -47,7 +47,7 @@ describe('the state that runsc keeps', () => {
 
     expect((await root.containers()).sort()).toEqual(['a', 'b', 'c-1']);
     expect([await root.has('a'), await root.has('b')]).toEqual([true, false]);
-    for (const id of ['a', 'b', 'c-1', 'never']) await root.forget(id);
+    for (const id of ['a', 'b', 'c-1', 'never']) await root.delete(id);
     expect(await readdir(top)).toEqual(['other']);
     expect(await new StateDirectory(join(top, 'none'), systemClock).containers()).toEqual([]);
   });

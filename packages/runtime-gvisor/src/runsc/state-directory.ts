@@ -77,7 +77,7 @@ export class StateDirectory {
   }
 
   /** Removes the files of a container whose processes have ended. An absent container is fine. */
-  async forget(id: string): Promise<void> {
+  async delete(id: string): Promise<void> {
     const files = [stateFile(id), lockFile(id), `runsc-${id}.sock`];
     for (const file of files) await rm(join(this.#path, file), { force: true });
   }

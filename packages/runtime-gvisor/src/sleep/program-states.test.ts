@@ -8,7 +8,7 @@ import { begun, resultOf } from './testing/begun-state.ts';
 import { PROGRAM_STATES } from './testing/program-states.ts';
 
 const isMissing = (await whyNoGvisor()) !== null;
-const onRecent = isRecent((await chosenRunsc())?.version.day ?? null);
+const onRecent = isRecent((await chosenRunsc())?.version.releaseDate ?? null);
 /** On a recent runsc, the states that an old one cannot keep; on an old one, some of those that it can. */
 const some = PROGRAM_STATES.filter(({ onOld }) => onOld !== onRecent).slice(0, 7);
 

@@ -6,7 +6,7 @@ import { makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { readsUntouchedMemory } from '../binaries/releases.mjs';
 
 const isMissing = (await whyNoGvisor()) !== null;
-const isOld = readsUntouchedMemory((await chosenRunsc())?.version.day ?? null);
+const isOld = readsUntouchedMemory((await chosenRunsc())?.version.releaseDate ?? null);
 const PROGRAM =
   'import mmap,time; m=mmap.mmap(-1, 200<<30); m[0]=1; m[150<<30]=2; print("held", flush=True); time.sleep(10000)';
 

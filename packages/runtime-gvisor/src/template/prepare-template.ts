@@ -8,7 +8,7 @@ import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { declaredPort, startServices } from '@torpor/runtime-shared';
-import { captured, packMemory, writeMemory } from '../capture.ts';
+import { describeCapture, packMemory, writeMemory } from '../capture.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
@@ -27,14 +27,14 @@ import { withinLimits } from './template-limits.ts';
 
 export async function prepareTemplate(
   ctx: RuntimeContext,
-  order: TemplateSpec,
+  spec: TemplateSpec,
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  if (order.root.kind === 'builtin' && order.name !== 'base') {
+  if (spec.root.kind === 'builtin' && spec.name !== 'base') {
     throw new TorporError(
       'capability_unsupported',
-      `The gVisor runtime has no built-in template "${order.name}".`,
+      `The gVisor runtime has no built-in template "${spec.name}".`,
     );
   }
   const { layers, layerStore } = ctx;
@@ -43,24 +43,24 @@ export async function prepareTemplate(
   const upper = await layers.create();
   const binary = ctx.binaries.current;
   await layerStore.claim(checkpointId, { layers: [upper, bottom], runsc: binary.digest });
-  await order.progress('unpacking');
-  const root = await fillRoot(ctx, order, layers.path(bottom), signal);
+  await spec.progress('unpacking');
+  const root = await fillRoot(ctx, spec, layers.path(bottom), signal);
   const { nonce } = await layers.seal(bottom, signal);
   const under: LayerReference = { id: bottom, nonce, owner: checkpointId };
   const source: ContainerSource = { ...root, lower: [under], tools: ctx.tools, binary };
-  await bootAndCapture(ctx, order, staging, source, upper, signal);
+  await bootAndCapture(ctx, spec, staging, source, upper, signal);
   const top: LayerReference = {
     id: upper,
     nonce: (await layers.seal(upper, signal)).nonce,
     owner: checkpointId,
   };
   const needs = {
-    root: source.root,
+    root: source.rootKind,
     tools: source.tools.fingerprint,
     system: source.system?.fingerprint ?? null,
     runsc: binary.digest,
   };
-  return captured(ctx, needs, [top, under], checkpointId, true, order.name);
+  return describeCapture(ctx, needs, [top, under], checkpointId, true, spec.name);
 }
 
 async function fillRoot(
@@ -68,16 +68,16 @@ async function fillRoot(
   { root }: TemplateSpec,
   into: string,
   signal: AbortSignal,
-): Promise<Pick<ContainerSource, 'root' | 'system'>> {
+): Promise<Pick<ContainerSource, 'rootKind' | 'system'>> {
   if (root.kind === 'builtin') {
     const system = await base.current();
     await makeBaseRoot(into, system.directories);
-    return { root: 'base', system };
+    return { rootKind: 'base', system };
   }
   await makeRoot({ archive: root.path }, into, signal).catch((thrown: unknown) => {
     throw withoutPath(thrown, root.path);
   });
-  return { root: 'own', system: null };
+  return { rootKind: 'own', system: null };
 }
 
 /** Removes the path of the archive on this host from an error: its sender must not learn it. */
@@ -89,40 +89,40 @@ function withoutPath(thrown: unknown, path: string): unknown {
 
 async function bootAndCapture(
   ctx: RuntimeContext,
-  order: TemplateSpec,
+  spec: TemplateSpec,
   staging: Staging,
   source: ContainerSource,
   upper: LayerId,
   signal: AbortSignal,
 ): Promise<void> {
-  const { tag, preparedDir, runsc, network } = ctx;
+  const { serverTag, unassignedDir, runsc, network } = ctx;
   const number = staging.checkpointId.slice(-12);
-  const name = `${tag}-template-${number}`;
-  const directory = join(preparedDir, number);
+  const name = `${serverTag}-template-${number}`;
+  const directory = join(unassignedDir, number);
   const paths = pathsIn(directory);
   const credential = secret();
   const limits = withDefaults({});
   // Services may need to download something when they start.
-  const policy = order.services.length === 0 ? ({ mode: 'none' } as const) : {};
+  const policy = spec.services.length === 0 ? ({ mode: 'none' } as const) : {};
   const networkAndLimits = { network: policy, resources: limits };
   const options = { name, paths, source, upper, hostname: 'sandbox', networkAndLimits };
   try {
-    await order.progress('booting');
+    await spec.progress('booting');
     const setup = await setUpContainer(ctx, options, signal);
     await withinLimits(ctx, { name, upper, limits }, signal, async (limited) => {
-      await boot(ctx, order, setup, credential, limited);
+      await boot(ctx, spec, setup, credential, limited);
       // Reset connections while the programs run, so that they notice.
       await network.reset(name);
-      await runsc.pause(setup.container, limited);
+      await runsc.freeze(setup.container, limited);
     });
-    await order.progress('capturing');
+    await spec.progress('capturing');
     const image = await writeMemory(ctx, { container: setup.container, credential }, staging, signal);
     await packMemory(ctx, image, staging, signal);
   } finally {
     await tearDownContainer(
       ctx,
       { name, directory, bundle: paths.bundle, rootfs: paths.rootfs },
-      unhurried(),
+      neverAborted(),
     );
   }
 }
@@ -130,7 +130,7 @@ async function bootAndCapture(
 /** Resolves when the services are ready. */
 async function boot(
   { runsc, clock, settings, mounts }: RuntimeContext,
-  order: TemplateSpec,
+  spec: TemplateSpec,
   { container, rootfs, attachment }: ContainerSetup,
   credential: string,
   signal: AbortSignal,
@@ -145,7 +145,7 @@ async function boot(
       nextCredential: credential,
       sandboxId: bareSandboxId(`sbx_${'0'.repeat(20)}`),
       hostname: 'sandbox',
-      env: order.env,
+      env: spec.env,
       processes: withDefaults({}).processes,
       isRestored: false,
       isAlive: async () => (await runsc.recordedState(container.id)).is !== 'gone',
@@ -155,9 +155,9 @@ async function boot(
   );
   try {
     await agent.warmUp({ signal });
-    if (order.services.length > 0) await order.progress('starting services');
+    if (spec.services.length > 0) await spec.progress('starting services');
     const dial = dialThrough(agent, attachment.guestAddress, signal);
-    await startServices({ agent, clock, settings, portFor: declaredPort, dial }, order.services, signal);
+    await startServices({ agent, clock, settings, portFor: declaredPort, dial }, spec.services, signal);
   } finally {
     agent.close();
   }
@@ -171,6 +171,6 @@ function dialThrough(agent: AgentClient, host: string, signal: AbortSignal) {
 }
 
 /** The container is torn down also when the caller has aborted. */
-function unhurried(): AbortSignal {
+function neverAborted(): AbortSignal {
   return new AbortController().signal;
 }

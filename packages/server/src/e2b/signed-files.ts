@@ -38,7 +38,7 @@ export function e2bSignedFileRoutes(app: RoutesApp, ctx: RouteContext): void {
     request.deadline.release();
     // The body is for the sandbox and has not been read.
     reply.hijack();
-    gateway.pass(sandboxId, AGENT_PORT, request.raw, reply.raw as ClientResponse);
+    gateway.handleFor(sandboxId, AGENT_PORT, request.raw, reply.raw as ClientResponse);
   };
   for (const method of ['GET', 'POST'] as const) {
     app.route({

@@ -2,7 +2,7 @@
 import type { Clock, Database, Engine, Ids } from '@torpor/engine';
 import { checkSignature } from '@torpor/envd';
 import {
-  engineSandboxes,
+  engineSandboxDirectory,
   Gateway,
   type GatewayObserver,
   type GatewaySettings,
@@ -16,7 +16,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { openPortsOf } from '../routes/ports.ts';
 
 export interface OpenGatewayContext {
-  /** Asked late: the engine is made with the gateway's doors in its hand. */
+  /** A function, because the engine is created after the gateway and needs the gateway's gates. */
   readonly engine: () => Engine;
   readonly db: Database;
   readonly clock: Clock;
@@ -33,7 +33,7 @@ const OPEN_PORTS_MS = 1_000;
 
 export function openGateway(ctx: OpenGatewayContext): Gateway {
   const { engine, clock, ids, randomBytes, secret, metrics, settings } = ctx;
-  const sandboxes = engineSandboxes(engine, ({ org, id }) =>
+  const sandboxes = engineSandboxDirectory(engine, ({ org, id }) =>
     openPortsOf(engine(), org, id, AbortSignal.timeout(OPEN_PORTS_MS)),
   );
   const gateway = new Gateway({
@@ -47,7 +47,7 @@ export function openGateway(ctx: OpenGatewayContext): Gateway {
     settings,
     observe: observer(ctx),
   });
-  metrics.watchWaitingRequests(() => gateway.held);
+  metrics.watchWaitingRequests(() => gateway.queuedRequests);
   return gateway;
 }
 

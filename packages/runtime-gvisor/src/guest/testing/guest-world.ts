@@ -21,7 +21,7 @@ import { writeBootCredential } from '../boot-credential.ts';
 import { findTini, type GuestTools, guestTools } from '../guest-tools.ts';
 import type { GuestBind } from '../layout.ts';
 import { ociSpec } from '../oci-spec.ts';
-import { ReadOnlyView } from '../read-only-view.ts';
+import { ReadOnlyBinds } from '../read-only-binds.ts';
 
 /** Not imported from the engine's tests, because benchmarks run this file too. */
 const unhurried = new AbortController().signal;
@@ -97,15 +97,15 @@ export interface GuestWorld {
 export async function makeGuestWorld(): Promise<GuestWorld> {
   const agentDir = await agentBundle();
   const directory = await realpath(await mkdtemp('/var/tmp/torpor-guests-'));
-  const view = new ReadOnlyView(join(directory, 'view'));
+  const readOnlyBinds = new ReadOnlyBinds(join(directory, 'view'));
   const removeAll = async () => {
-    await view.hideAll(unhurried);
+    await readOnlyBinds.unmountAll(unhurried);
     await unshareMounts(directory, unhurried);
     await rm(directory, { recursive: true, force: true });
   };
   try {
     await shareMounts(directory, unhurried);
-    return await buildWorld(directory, view, agentDir, removeAll);
+    return await buildWorld(directory, readOnlyBinds, agentDir, removeAll);
   } catch (thrown) {
     await removeAll();
     throw thrown;
@@ -114,7 +114,7 @@ export async function makeGuestWorld(): Promise<GuestWorld> {
 
 async function buildWorld(
   directory: string,
-  view: ReadOnlyView,
+  readOnlyBinds: ReadOnlyBinds,
   agentDir: string,
   removeAll: () => Promise<void>,
 ): Promise<GuestWorld> {
@@ -124,10 +124,10 @@ async function buildWorld(
     agentDir,
     tini: await findTini(),
   });
-  const systems = new BaseSystemCache({ view, tools, clock: systemClock });
+  const systems = new BaseSystemCache({ readOnlyBinds, tools, clock: systemClock });
   const system = await systems.current();
   systems.close();
-  const toolsSource = await view.show(tools.directory, unhurried);
+  const toolsSource = await readOnlyBinds.mount(tools.directory, unhurried);
   const base = join(directory, 'base');
   await mkdir(base);
   await makeBaseRoot(base, system.directories);
@@ -347,7 +347,7 @@ async function setUp(
     upper: place.upper,
     sh: (line, options) => sh(client, line, options),
     async sleep() {
-      await runsc.pause(container, unhurried);
+      await runsc.freeze(container, unhurried);
       // The host must close its connections into a guest before the memory can be captured.
       client.close();
       unauthenticated.close();

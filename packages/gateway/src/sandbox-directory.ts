@@ -1,10 +1,13 @@
-/** The gateway's port to the sandboxes. The engine implements it. */
+/** The gateway's port to the sandboxes; `engine-sandbox-directory.ts` implements it. */
 import type { Address, AgentAddress } from '@torpor/engine';
 import type { LostCheckpoint, SandboxId, SandboxState, Service } from '@torpor/protocol';
 import type { PreviewRoute } from './route/route.ts';
 
-/** A sandbox as the gateway sees it. All fields but `state`, `generation` and `startedAt` never change. */
-export interface SandboxFacts {
+/**
+ * A sandbox as the gateway sees it. `id`, `org`, `name`, `autoResume`, `preview` and `dialect` never change; the other
+ * fields are as of the last look.
+ */
+export interface SandboxInfo {
   readonly id: SandboxId;
   readonly org: string;
   readonly name: string | null;
@@ -23,16 +26,16 @@ export interface SandboxFacts {
 }
 
 /** Failures are `TorporError`s. The implementation bounds the time of every call. */
-export interface Sandboxes {
+export interface SandboxDirectory {
   /** The sandbox according to the ledger, without asking the runtime; undefined when there never was such a sandbox. */
-  find(id: SandboxId): Promise<SandboxFacts | undefined>;
+  find(id: SandboxId): Promise<SandboxInfo | undefined>;
   /** Resolves when the sandbox runs; joins a resume that is under way. */
-  wake(sandbox: SandboxFacts, signal: AbortSignal): Promise<void>;
+  wake(sandbox: SandboxInfo, signal: AbortSignal): Promise<void>;
   /** The address of a port, or null when no program in the sandbox listens there. */
-  dial(sandbox: SandboxFacts, port: number): Promise<Address | null>;
-  agent(sandbox: SandboxFacts): Promise<AgentAddress>;
+  dial(sandbox: SandboxInfo, port: number): Promise<Address | null>;
+  agent(sandbox: SandboxInfo): Promise<AgentAddress>;
   /** The ports on which programs in the sandbox listen. */
-  openPorts(sandbox: SandboxFacts): Promise<readonly number[]>;
+  openPorts(sandbox: SandboxInfo): Promise<readonly number[]>;
   /** Keeps a sandbox awake until the returned function is called. */
-  hold(id: SandboxId): () => void;
+  keepAwake(id: SandboxId): () => void;
 }

@@ -4,25 +4,25 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ReadOnlyView } from './read-only-view.ts';
+import { ReadOnlyBinds } from './read-only-binds.ts';
 
 const run = promisify(execFile);
 
-describe.skipIf(process.getuid?.() !== 0)('a read-only view', () => {
+describe.skipIf(process.getuid?.() !== 0)('read-only binds', () => {
   let directory = '';
   let source = '';
-  let view: ReadOnlyView;
+  let readOnlyBinds: ReadOnlyBinds;
 
   beforeEach(async () => {
     directory = await realpath(await mkdtemp('/var/tmp/torpor-view-'));
     source = join(directory, 'a source');
     await mkdir(source);
     await writeFile(join(source, 'file'), 'content');
-    view = new ReadOnlyView(join(directory, 'view'));
+    readOnlyBinds = new ReadOnlyBinds(join(directory, 'view'));
   });
 
   afterEach(async () => {
-    await view.hideAll(unhurried);
+    await readOnlyBinds.unmountAll(unhurried);
     await rm(directory, { recursive: true });
   });
 
@@ -30,15 +30,15 @@ describe.skipIf(process.getuid?.() !== 0)('a read-only view', () => {
     (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(directory));
 
   it('shows the current contents, and refuses writes', async () => {
-    const place = await view.show(source, unhurried);
-    expect(await readFile(join(place, 'file'), 'utf8')).toBe('content');
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
+    expect(await readFile(join(mountPoint, 'file'), 'utf8')).toBe('content');
     await writeFile(join(source, 'later'), 'x');
-    expect((await readdir(place)).toSorted()).toEqual(['file', 'later']);
+    expect((await readdir(mountPoint)).toSorted()).toEqual(['file', 'later']);
     for (const attempt of [
-      () => writeFile(join(place, 'new'), 'x'),
-      () => writeFile(join(place, 'file'), 'x'),
-      () => rm(join(place, 'file')),
-      () => mkdir(join(place, 'd')),
+      () => writeFile(join(mountPoint, 'new'), 'x'),
+      () => writeFile(join(mountPoint, 'file'), 'x'),
+      () => rm(join(mountPoint, 'file')),
+      () => mkdir(join(mountPoint, 'd')),
     ]) {
       await expect(attempt()).rejects.toMatchObject({ code: 'EROFS' });
     }
@@ -46,10 +46,10 @@ describe.skipIf(process.getuid?.() !== 0)('a read-only view', () => {
   });
 
   it('cannot be written through a second mount of it', async () => {
-    const place = await view.show(source, unhurried);
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
     const again = join(directory, 'again');
     await mkdir(again);
-    await run('mount', ['--bind', place, again]);
+    await run('mount', ['--bind', mountPoint, again]);
     try {
       await expect(writeFile(join(again, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
     } finally {
@@ -58,36 +58,36 @@ describe.skipIf(process.getuid?.() !== 0)('a read-only view', () => {
   });
 
   it('is mounted once, whether this server or the next asks again', async () => {
-    const place = await view.show(source, unhurried);
-    expect(await view.show(source, unhurried)).toBe(place);
-    expect(await new ReadOnlyView(join(directory, 'view')).show(source, unhurried)).toBe(place);
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
+    expect(await readOnlyBinds.mount(source, unhurried)).toBe(mountPoint);
+    expect(await new ReadOnlyBinds(join(directory, 'view')).mount(source, unhurried)).toBe(mountPoint);
     expect(await mounts()).toHaveLength(1);
   });
 
   it('is mounted again when it was made writable, or its source was replaced', async () => {
-    const place = await view.show(source, unhurried);
-    await run('mount', ['-o', 'remount,bind,rw', place]);
-    await view.show(source, unhurried);
-    await expect(writeFile(join(place, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
+    const mountPoint = await readOnlyBinds.mount(source, unhurried);
+    await run('mount', ['-o', 'remount,bind,rw', mountPoint]);
+    await readOnlyBinds.mount(source, unhurried);
+    await expect(writeFile(join(mountPoint, 'new'), 'x')).rejects.toMatchObject({ code: 'EROFS' });
     await rm(source, { recursive: true });
     await mkdir(source);
     await writeFile(join(source, 'second'), '');
-    await view.show(source, unhurried);
-    expect(await readdir(place)).toEqual(['second']);
+    await readOnlyBinds.mount(source, unhurried);
+    expect(await readdir(mountPoint)).toEqual(['second']);
     expect(await mounts()).toHaveLength(1);
   });
 
   it('is unmounted when it is hidden, and its source stays', async () => {
-    await view.show(source, unhurried);
-    await view.hide(source, unhurried);
-    await view.hide(source, unhurried);
+    await readOnlyBinds.mount(source, unhurried);
+    await readOnlyBinds.unmount(source, unhurried);
+    await readOnlyBinds.unmount(source, unhurried);
     expect(await mounts()).toEqual([]);
     expect(await readdir(join(directory, 'view'))).toEqual([]);
     expect(await readFile(join(source, 'file'), 'utf8')).toBe('content');
   });
 
   it('of a missing directory is an error', async () => {
-    await expect(view.show(join(directory, 'nothing'), unhurried)).rejects.toMatchObject({
+    await expect(readOnlyBinds.mount(join(directory, 'nothing'), unhurried)).rejects.toMatchObject({
       code: 'internal',
     });
     expect(await mounts()).toEqual([]);

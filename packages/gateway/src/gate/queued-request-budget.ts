@@ -1,24 +1,24 @@
-/** Bounds the number of held requests and their memory, per sandbox and over all sandboxes. */
+/** Bounds the number of queued requests and their memory, per sandbox and over all sandboxes. */
 import { TorporError } from '@torpor/protocol';
 
-export interface HeldRequestBounds {
+export interface QueuedRequestBounds {
   readonly count: number;
   readonly bytes: number;
 }
 
-export class HeldRequestBudget {
-  readonly #bounds: HeldRequestBounds;
+export class QueuedRequestBudget {
+  readonly #bounds: QueuedRequestBounds;
   /** The budget that this one is a part of. */
-  readonly #overall: HeldRequestBudget | undefined;
+  readonly #overall: QueuedRequestBudget | undefined;
   #count = 0;
   #bytes = 0;
 
-  constructor(bounds: HeldRequestBounds, overall?: HeldRequestBudget) {
+  constructor(bounds: QueuedRequestBounds, overall?: QueuedRequestBudget) {
     this.#bounds = bounds;
     this.#overall = overall;
   }
 
-  get held(): number {
+  get count(): number {
     return this.#count;
   }
 
@@ -40,7 +40,7 @@ export class HeldRequestBudget {
   }
 }
 
-export function tooManyHeld(): TorporError {
+export function tooManyQueued(): TorporError {
   return new TorporError('capacity', 'Too many requests wait for this sandbox already.', {
     retryAfterMs: 2_000,
     details: { dispatched: false },

@@ -1,9 +1,12 @@
-/** The gateway's `Sandboxes` port, implemented by the engine. */
+/** The gateway's `SandboxDirectory` port, implemented by the engine. */
 import type { Engine } from '@torpor/engine';
-import type { Sandboxes, SandboxFacts } from './sandboxes.ts';
+import type { SandboxDirectory, SandboxInfo } from './sandbox-directory.ts';
 
 /** `engine` is a function because the engine is created after the gateway: the engine needs the gateway's gates. */
-export function engineSandboxes(engine: () => Engine, openPorts: Sandboxes['openPorts']): Sandboxes {
+export function engineSandboxDirectory(
+  engine: () => Engine,
+  openPorts: SandboxDirectory['openPorts'],
+): SandboxDirectory {
   return {
     async find(id) {
       const found = await engine().find(id);
@@ -14,12 +17,12 @@ export function engineSandboxes(engine: () => Engine, openPorts: Sandboxes['open
       const facts = { id, org, dialect, name, state, generation, startedAt, autoResume, preview, services };
       return { ...facts, reason, lostCheckpoint };
     },
-    async wake({ org, id }: SandboxFacts, signal) {
+    async wake({ org, id }: SandboxInfo, signal) {
       await engine().resume({ org, signal }, id);
     },
     dial: ({ org, id }, port) => engine().dial(org, id, port),
     agent: ({ org, id }) => engine().agent(org, id),
     openPorts,
-    hold: (id) => engine().leases.hold(id),
+    keepAwake: (id) => engine().leases.hold(id),
   };
 }

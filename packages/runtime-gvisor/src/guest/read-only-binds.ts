@@ -14,7 +14,7 @@ import { TorporError } from '@torpor/protocol';
 
 const TIMEOUT_MS = 10_000;
 
-export class ReadOnlyView {
+export class ReadOnlyBinds {
   readonly #directory: string;
   readonly #mounts: MountNamespace;
 
@@ -25,43 +25,43 @@ export class ReadOnlyView {
   }
 
   /** Returns the read-only mount of `source`. May be repeated; a mount of an earlier server is reused. */
-  async show(source: string, signal: AbortSignal): Promise<string> {
-    const place = join(this.#place(), nameOf(source));
-    if (stateOf(this.#mounts.mountinfo(), place) === 'read-only') return place;
-    await this.#unmount(place, signal);
-    await mkdir(place, { recursive: true, mode: 0o755 });
-    await this.#program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, place], signal);
+  async mount(source: string, signal: AbortSignal): Promise<string> {
+    const mountPoint = join(this.#resolvedDirectory(), nameOf(source));
+    if (stateOf(this.#mounts.mountinfo(), mountPoint) === 'read-only') return mountPoint;
+    await this.#unmount(mountPoint, signal);
+    await mkdir(mountPoint, { recursive: true, mode: 0o755 });
+    await this.#program('mount', ['-o', 'bind,ro,nosuid,nodev', '--', source, mountPoint], signal);
     // Checked, because a writable mount would not be noticed otherwise.
-    if (stateOf(this.#mounts.mountinfo(), place) === 'read-only') return place;
-    await this.#unmount(place, signal);
+    if (stateOf(this.#mounts.mountinfo(), mountPoint) === 'read-only') return mountPoint;
+    await this.#unmount(mountPoint, signal);
     throw new TorporError('internal', `${source} cannot be mounted read-only.`, { details: { source } });
   }
 
-  /** Running guests keep their mounts of the directory. An absent view is fine. */
-  async hide(source: string, signal: AbortSignal): Promise<void> {
+  /** Running guests keep their mounts of the directory. An absent bind mount is fine. */
+  async unmount(source: string, signal: AbortSignal): Promise<void> {
     await this.#remove(nameOf(source), signal);
   }
 
-  async hideAll(signal: AbortSignal): Promise<void> {
+  async unmountAll(signal: AbortSignal): Promise<void> {
     const names = (await readdir(this.#directory).catch(ignoreMissing)) ?? [];
     for (const name of names) await this.#remove(name, signal);
   }
 
   async #remove(name: string, signal: AbortSignal): Promise<void> {
-    const place = join(this.#place(), name);
-    await this.#unmount(place, signal);
-    await rmdir(place).catch(ignoreMissing);
+    const mountPoint = join(this.#resolvedDirectory(), name);
+    await this.#unmount(mountPoint, signal);
+    await rmdir(mountPoint).catch(ignoreMissing);
   }
 
   /** The directory as the table of mounts names it. Synchronous, like the reading of the table. */
-  #place(): string {
+  #resolvedDirectory(): string {
     mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
     return realpathSync.native(this.#directory);
   }
 
-  async #unmount(place: string, signal: AbortSignal): Promise<void> {
-    while (stateOf(this.#mounts.mountinfo(), place) !== 'none')
-      await this.#program('umount', ['-l', '--', place], signal);
+  async #unmount(mountPoint: string, signal: AbortSignal): Promise<void> {
+    while (stateOf(this.#mounts.mountinfo(), mountPoint) !== 'none')
+      await this.#program('umount', ['-l', '--', mountPoint], signal);
   }
 
   async #program(name: string, args: readonly string[], signal: AbortSignal): Promise<void> {
@@ -79,8 +79,8 @@ function nameOf(source: string): string {
 type MountState = 'none' | 'read-only' | 'other';
 
 /** Later mounts cover earlier ones. A mount whose source was deleted is empty, and counts as `other`. */
-function stateOf(mountinfo: string, place: string): MountState {
-  const mount = parseMounts(mountinfo).findLast(({ at }) => at === place);
+function stateOf(mountinfo: string, mountPoint: string): MountState {
+  const mount = parseMounts(mountinfo).findLast(({ at }) => at === mountPoint);
   if (mount === undefined) return 'none';
   return mount.flags.has('ro') && !mount.root.endsWith('//deleted') ? 'read-only' : 'other';
 }
