@@ -27,7 +27,7 @@ import {
   type Manifest,
   type ManifestDraft,
   partsOfContent,
-  type Sealed,
+  type StoredSeal,
   type Staging,
   type StoredCheckpoint,
   selectsLayers,
@@ -120,7 +120,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     });
   }
 
-  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<Sealed> {
+  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<StoredSeal> {
     const id = staging.checkpointId;
     return this.#change(id, async (place) => {
       signal?.throwIfAborted();
@@ -225,7 +225,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     place: Place,
     manifest: ManifestDraft,
     signal: AbortSignal | undefined,
-  ): Promise<Sealed> {
+  ): Promise<StoredSeal> {
     const staged = this.#at('staging', id);
     const content = join(staged, 'content');
     if (!(await writing(place, content, () => this.#exists(content)))) throw conflict(place, 'is not staged');
@@ -260,7 +260,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   /** Syncs again, because an earlier process may have crashed between the rename and the sync. */
-  async #sealedBefore(id: CheckpointId, place: Place): Promise<Sealed> {
+  async #sealedBefore(id: CheckpointId, place: Place): Promise<StoredSeal> {
     await writing(place, this.#at('sealed', id), () => this.#syncParents());
     const { manifest, nodes } = await this.#inspect(id);
     return { manifest, bytes: allocatedBytes(nodes) };

@@ -11,21 +11,21 @@ const SEAL = ['claimed', 'closed', 'synced', 'frozen', 'cut', 'captured', 'seale
 const THAWED = 'seal-thawed';
 const KILL = ['claimed', 'destroyed', 'committed'] as const;
 
-export type Place =
+export type FaultPointName =
   | `start-${(typeof START)[number]}`
   | `seal-${(typeof SEAL)[number]}`
   | typeof THAWED
   | `kill-${(typeof KILL)[number]}`;
 
-export type FaultPoint = `${OperationKind}.${Place}`;
+export type FaultPoint = `${OperationKind}.${FaultPointName}`;
 
-const starting = START.map((name): Place => `start-${name}`);
-const sealing = SEAL.map((name): Place => `seal-${name}`);
-const killing = KILL.map((name): Place => `kill-${name}`);
+const starting = START.map((name): FaultPointName => `start-${name}`);
+const sealing = SEAL.map((name): FaultPointName => `seal-${name}`);
+const killing = KILL.map((name): FaultPointName => `kill-${name}`);
 
 /** The places that each kind of operation passes, by how a sandbox continues after a snapshot. */
-function pointsWhere(goingOn: readonly Place[]): readonly FaultPoint[] {
-  const places: Readonly<Record<OperationKind, readonly Place[]>> = {
+function pointsWhere(goingOn: readonly FaultPointName[]): readonly FaultPoint[] {
+  const places: Readonly<Record<OperationKind, readonly FaultPointName[]>> = {
     create: starting,
     pause: sealing,
     resume: starting,

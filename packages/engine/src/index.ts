@@ -40,4 +40,4 @@ export { startWorker, type Worker } from './queue/worker.ts';
 export { DEFAULT_SETTINGS, ENGINE_SETTING_ORDER, ENGINE_SETTINGS, type Settings } from './settings.ts';
 export { inPages } from './upkeep/pages.ts';
 export type { ReconcileRound } from './upkeep/reconciler.ts';
-export { within } from './within.ts';
+export { withTimeout } from './with-timeout.ts';

@@ -59,8 +59,8 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
       faults: noFaults,
       report: (what, facts) => reported.push({ what, facts }),
       serverId: `server-${++servers}`,
-      alone: false,
-      home: 'home',
+      ownsDataDirectory: false,
+      dataDirectoryId: 'home',
     };
     return { ...base, ...options.parts?.(base) };
   };

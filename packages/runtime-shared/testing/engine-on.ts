@@ -28,7 +28,7 @@ export function engineOn(
     faults: noFaults,
     report,
     serverId: 'server-1',
-    alone: true,
-    home: 'home',
+    ownsDataDirectory: true,
+    dataDirectoryId: 'home',
   });
 }

@@ -4,7 +4,7 @@
  */
 import type { CheckpointId, LostCheckpoint, TorporError } from '@torpor/protocol';
 import { findCheckpoint, listCheckpoints } from '../checkpoints/checkpoint.ts';
-import { proofAgainstFiles } from '../checkpoints/soundness.ts';
+import { proofAgainstFiles } from '../checkpoints/checks.ts';
 import type { Context } from '../context.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { nothingToStartFrom } from './sources.ts';

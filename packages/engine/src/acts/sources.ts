@@ -9,7 +9,7 @@ import { type Operation, requestedCheckpoint, requestedFallback } from '../opera
 import type { Sandbox } from '../sandbox.ts';
 import { findTemplate, firstCheckpoint } from '../templates/template.ts';
 
-export interface Source {
+export interface StartSource {
   readonly checkpoint: Checkpoint;
   readonly use: 'memory' | 'files';
   readonly kind: SourceKind;
@@ -35,7 +35,11 @@ export function isSourceFault(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && SOURCE_FAULTS.has(thrown.code);
 }
 
-export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
+export async function sourcesOf(
+  ctx: Context,
+  sandbox: Sandbox,
+  operation: Operation,
+): Promise<StartSource[]> {
   const sources = await allSourcesOf(ctx, sandbox, operation);
   // Only the mode of a resume is about the start.
   const filesOnly = operation.kind === 'resume' && operation.request.mode === 'files';
@@ -45,13 +49,13 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
     .map((source) => (source.use === 'memory' ? { ...source, ...FILES_ONLY } : source));
 }
 
-async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
+async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<StartSource[]> {
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
   const policy = requestedFallback(operation) ?? sandbox.config.fallback;
   if (sandbox.state === 'creating') {
     // A template may be a checkpoint of a sandbox; it counts as a template when the caller named the template.
     const isTemplate = wanted.sandboxId === null || requestedCheckpoint(operation) === undefined;
-    return waysToUse(wanted, policy, [], isTemplate ? 'template' : undefined);
+    return sourcesFrom(wanted, policy, [], isTemplate ? 'template' : undefined);
   }
   // The files of the last run are lost already; to continue without them needs the caller's permission.
   const lostBefore: Loss[] =
@@ -67,10 +71,10 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
       },
     );
   }
-  const sources = waysToUse(wanted, policy, lostBefore);
+  const sources = sourcesFrom(wanted, policy, lostBefore);
   if (policy.includes('previous')) {
     for (const earlier of await ancestors(ctx, wanted)) {
-      if (earlier.sandboxId === sandbox.id) sources.push(...waysToUse(earlier, ['files'], ['files']));
+      if (earlier.sandboxId === sandbox.id) sources.push(...sourcesFrom(earlier, ['files'], ['files']));
     }
   }
   if (policy.includes('template')) {
@@ -78,7 +82,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
     // A deleted template does not prevent the other sources.
     if (template?.state === 'ready') {
       const first = await firstCheckpoint(ctx.db, template);
-      sources.push(...waysToUse(first, ['files'], ['files', 'processes'], 'template'));
+      sources.push(...sourcesFrom(first, ['files'], ['files', 'processes'], 'template'));
     }
   }
   return sources;
@@ -107,16 +111,16 @@ export function nothingToStartFrom(sandbox: Sandbox): TorporError {
   });
 }
 
-function waysToUse(
+function sourcesFrom(
   checkpoint: Checkpoint,
   policy: readonly Fallback[],
   lost: readonly Loss[],
   kind?: SourceKind,
-): Source[] {
-  const files: Source = { checkpoint, use: 'files', kind: kind ?? 'files', hasFilesNext: false, lost };
+): StartSource[] {
+  const files: StartSource = { checkpoint, use: 'files', kind: kind ?? 'files', hasFilesNext: false, lost };
   if (!checkpoint.parts.memory) return [files];
   const hasFilesNext = policy.includes('files');
-  const memory: Source = { checkpoint, use: 'memory', kind: kind ?? 'memory', hasFilesNext, lost };
+  const memory: StartSource = { checkpoint, use: 'memory', kind: kind ?? 'memory', hasFilesNext, lost };
   return hasFilesNext ? [memory, files] : [memory];
 }
 

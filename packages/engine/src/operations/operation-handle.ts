@@ -1,9 +1,10 @@
 /** An operation that this server drives under its fence, and the transactions that it writes for the operation. */
-import { type Context, note } from '../context.ts';
-import type { Place } from '../fault-points.ts';
+import type { Context } from '../context.ts';
+import type { FaultPointName } from '../fault-points.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
-import { FenceLost, holdFence, type Operation, setPhase } from './operation.ts';
+import { FenceLost, type Operation, requireFence, setPhase } from './operation.ts';
 
 export interface OperationHandle {
   readonly operation: Operation;
@@ -12,14 +13,14 @@ export interface OperationHandle {
 }
 
 /** One transaction of an operation: the sandbox is locked, and this server is proved to hold the fence. */
-export async function commit<T>(
+export async function fencedTransaction<T>(
   ctx: Context,
   operation: Operation,
   work: (tx: Transaction, sandbox: Sandbox) => Promise<T>,
 ): Promise<T> {
   return ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, operation.sandboxId);
-    await holdFence(tx, operation);
+    await requireFence(tx, operation);
     return work(tx, sandbox);
   });
 }
@@ -36,7 +37,7 @@ export class CommitUnknown extends Error {
  * A commit whose success must not be mistaken for a failure: the cleanup after a failure would destroy what the
  * commit made. After an error `happened` checks, under the sandbox's lock, whether the commit went through.
  */
-export async function commitForSure<T>(
+export async function fencedTransactionChecked<T>(
   ctx: Context,
   operation: Operation,
   work: (tx: Transaction, sandbox: Sandbox) => Promise<T>,
@@ -44,7 +45,7 @@ export async function commitForSure<T>(
 ): Promise<T> {
   let written: { readonly value: T } | undefined;
   try {
-    return await commit(ctx, operation, async (tx, sandbox) => {
+    return await fencedTransaction(ctx, operation, async (tx, sandbox) => {
       const value = await work(tx, sandbox);
       written = { value };
       return value;
@@ -68,14 +69,18 @@ export async function recordPhase(
   name: string,
   detail?: string,
 ): Promise<void> {
-  await commit(ctx, operation, async (tx, sandbox) => {
+  await fencedTransaction(ctx, operation, async (tx, sandbox) => {
     await setPhase(tx, operation, name);
     const data = { kind: operation.kind, phase: name, ...(detail === undefined ? {} : { detail }) };
-    await note(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
+    await recordEvent(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
   });
 }
 
 /** Passes a named fault point of this operation. */
-export async function passFaultPoint(ctx: Context, operation: Operation, place: Place): Promise<void> {
+export async function passFaultPoint(
+  ctx: Context,
+  operation: Operation,
+  place: FaultPointName,
+): Promise<void> {
   await ctx.faults.pass(`${operation.kind}.${place}`);
 }

@@ -15,12 +15,12 @@ import type { LedgerNotifications } from '../ledger/read.ts';
 import { decide } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
-import { isIdentical, refused, supersedes, transitioning } from './admission.ts';
+import { isIdentical, refused, supersedes, transitioning } from './conflicts.ts';
 import { findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
 import {
   endOperation,
   FenceLost,
-  findLastDone,
+  findLastSucceeded,
   findOpenOperation,
   findOperation,
   insertOperation,
@@ -31,8 +31,8 @@ import {
 import type { OperationHandle } from './operation-handle.ts';
 import {
   type AnswerKind,
-  BROUGHT_ABOUT_BY,
-  type RepeatableKind,
+  type IdempotentKind,
+  KINDS_THAT_SATISFY,
   type RequestedKind,
   type RequestOf,
 } from './operation-kinds.ts';
@@ -48,7 +48,7 @@ export interface Caller {
 }
 
 /** What a new operation is to do. */
-interface Order<K extends OperationKind> {
+interface OperationRequest<K extends OperationKind> {
   readonly kind: K;
   readonly sandboxId: SandboxId;
   readonly caller: Caller;
@@ -57,36 +57,36 @@ interface Order<K extends OperationKind> {
 }
 
 /** What can be asked of a sandbox that exists. */
-type WishedKind = Exclude<RequestedKind, 'create'>;
+type SandboxRequestKind = Exclude<RequestedKind, 'create'>;
 
 /** Drives an operation to its end, which it writes itself. */
-type Drive = (handle: OperationHandle) => Promise<void>;
+type Execute = (handle: OperationHandle) => Promise<void>;
 
 /** An operation on an existing sandbox, and how it is carried out: in the accepting transaction, and after it. */
-interface Task<K extends WishedKind, A> extends Order<K> {
+interface OperationTask<K extends SandboxRequestKind, A> extends OperationRequest<K> {
   /** Writes what belongs to the accepting transaction. The sandbox is locked. `drive` receives what it returns. */
-  readonly admit: (
+  readonly onAccept: (
     tx: Transaction,
     sandbox: Sandbox,
     operation: Operation,
     superseded: Operation | undefined,
   ) => Promise<A>;
-  readonly drive: (handle: OperationHandle, admitted: A) => Promise<void>;
+  readonly execute: (handle: OperationHandle, admitted: A) => Promise<void>;
 }
 
 /** How the creation of a sandbox is carried out. */
-interface NewWork<A> {
+interface CreateTask<A> {
   readonly caller: Caller;
   /** What the idempotency key counts for: all that the caller asked for. */
   readonly request: unknown;
   readonly operation: Operation<'create'>;
   /** Writes the rows of the sandbox and of the operation. `drive` receives what it returns. */
   readonly insert: (tx: Transaction) => Promise<A>;
-  readonly drive: (handle: OperationHandle, inserted: A) => Promise<void>;
+  readonly execute: (handle: OperationHandle, inserted: A) => Promise<void>;
 }
 
 /** The end of an operation that a caller waited for. */
-interface Ended<K extends WishedKind> {
+interface Ended<K extends SandboxRequestKind> {
   readonly is: 'ended';
   readonly operation: Succeeded<AnswerKind<K>>;
   /** Another caller had begun the operation. */
@@ -94,7 +94,7 @@ interface Ended<K extends WishedKind> {
 }
 
 /** What the caller asks for is true already; no operation was needed. */
-interface Already {
+interface AlreadyInState {
   readonly is: 'already';
   readonly sandbox: Sandbox;
 }
@@ -109,10 +109,10 @@ type Acceptance<A> =
     }
   /** `replayed`: the idempotency key was used before, however long ago. */
   | { readonly is: 'joined' | 'replayed'; readonly operation: Pick<Operation, 'id'> }
-  | Already;
+  | AlreadyInState;
 
 /** What operations need of the context that they are part of. */
-type OperationParts = Pick<Context, 'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report'>;
+type OperationDependencies = Pick<Context, 'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report'>;
 
 interface Driven {
   readonly done: Promise<void>;
@@ -120,26 +120,28 @@ interface Driven {
 }
 
 export class Operations {
-  readonly #ctx: OperationParts;
+  readonly #ctx: OperationDependencies;
   readonly #notifications: LedgerNotifications;
   readonly #driven = new Map<OperationId, Driven>();
 
-  constructor(ctx: OperationParts, notifications: LedgerNotifications) {
+  constructor(ctx: OperationDependencies, notifications: LedgerNotifications) {
     this.#ctx = ctx;
     this.#notifications = notifications;
   }
 
   /** Accepts an operation on an existing sandbox or refuses it, drives it, and waits for its end. */
-  async run<K extends Exclude<WishedKind, RepeatableKind>, A>(
-    task: Task<K, A>,
+  async run<K extends Exclude<SandboxRequestKind, IdempotentKind>, A>(
+    task: OperationTask<K, A>,
   ): Promise<Succeeded<AnswerKind<K>>> {
-    const ended = await this.runUnlessTrue<K, A>(task);
+    const ended = await this.runIdempotent<K, A>(task);
     if (ended.is === 'already') throw new Error(`The wish "${task.kind}" cannot be true already.`);
     return ended.operation;
   }
 
   /** Like `run`, for a wish that may be true already. */
-  async runUnlessTrue<K extends WishedKind, A>(task: Task<K, A>): Promise<Ended<K> | Already> {
+  async runIdempotent<K extends SandboxRequestKind, A>(
+    task: OperationTask<K, A>,
+  ): Promise<Ended<K> | AlreadyInState> {
     const acceptance = await this.#accept(task);
     if (acceptance.is === 'already') return acceptance;
     if (acceptance.is === 'accepted') {
@@ -147,7 +149,7 @@ export class Operations {
       this.drive(operation, async (handle) => {
         // The driver of the superseded operation must have stopped before anything is destroyed under it.
         if (superseded !== undefined) await this.#interrupt(superseded.id);
-        await task.drive(handle, admitted);
+        await task.execute(handle, admitted);
       });
     }
     const operation = await this.#answer(task.kind, acceptance.operation.id, task.caller.signal);
@@ -155,7 +157,10 @@ export class Operations {
   }
 
   /** Accepts an operation under the sandbox's lock, or throws why not. */
-  async #accept<A>({ admit, ...order }: Task<WishedKind, A>): Promise<Acceptance<A>> {
+  async #accept<A>({
+    onAccept: admit,
+    ...order
+  }: OperationTask<SandboxRequestKind, A>): Promise<Acceptance<A>> {
     return this.#withRetry(async (tx): Promise<Acceptance<A>> => {
       const key = keyOf(order, order.sandboxId);
       const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
@@ -192,8 +197,8 @@ export class Operations {
   }
 
   /** Accepts the creation of a sandbox, which has no row to lock yet; drives it, and waits for its end. */
-  async runNew<A>(work: NewWork<A>): Promise<Succeeded<'create'>> {
-    const { caller, request, operation, insert, drive } = work;
+  async runCreate<A>(work: CreateTask<A>): Promise<Succeeded<'create'>> {
+    const { caller, request, operation, insert, execute: drive } = work;
     const key = keyOf({ caller, request, kind: operation.kind }, '');
     const acceptance = await this.#withRetry(async (tx) => {
       const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
@@ -210,7 +215,7 @@ export class Operations {
   }
 
   /** A new operation; not yet written. */
-  draft<K extends OperationKind>(order: Order<K>): Operation<K> {
+  draft<K extends OperationKind>(order: OperationRequest<K>): Operation<K> {
     const now = this.#ctx.clock.now();
     return {
       kind: order.kind,
@@ -220,7 +225,7 @@ export class Operations {
       parentId: null,
       request: order.request,
       reason: order.reason,
-      owner: this.#ctx.serverId,
+      serverId: this.#ctx.serverId,
       fence: 1,
       phase: null,
       startedAt: now,
@@ -249,7 +254,7 @@ export class Operations {
   }
 
   /** Drives an operation whose fence this server holds: a new operation, or an operation that it took over. */
-  drive(operation: Operation, drive: Drive): void {
+  drive(operation: Operation, drive: Execute): void {
     const controller = new AbortController();
     const timer = new AbortController();
     const left = Math.max(0, operation.deadlineAt - this.#ctx.clock.now());
@@ -322,8 +327,12 @@ export class Operations {
   }
 
   /** The next request under this key gets the operation that made the wish true. */
-  async #rememberAlready(tx: Transaction, order: Order<WishedKind>, key: Key): Promise<void> {
-    const done = await findLastDone(tx, order.sandboxId, BROUGHT_ABOUT_BY[order.kind]);
+  async #rememberAlready(
+    tx: Transaction,
+    order: OperationRequest<SandboxRequestKind>,
+    key: Key,
+  ): Promise<void> {
+    const done = await findLastSucceeded(tx, order.sandboxId, KINDS_THAT_SATISFY[order.kind]);
     if (done !== undefined) await rememberKey(tx, key, done.id, this.#keyExpiry());
   }
 
@@ -356,7 +365,7 @@ function answers<K extends RequestedKind>(
   kind: K,
   operation: Operation,
 ): operation is Operation & Succeeded<AnswerKind<K>> {
-  const kinds: readonly OperationKind[] = BROUGHT_ABOUT_BY[kind];
+  const kinds: readonly OperationKind[] = KINDS_THAT_SATISFY[kind];
   return kinds.includes(operation.kind) && operation.result !== null;
 }
 

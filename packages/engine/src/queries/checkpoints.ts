@@ -14,7 +14,7 @@ import {
   listCheckpoints,
   namesOf,
 } from '../checkpoints/checkpoint.ts';
-import { healthWord } from '../checkpoints/health.ts';
+import { healthWord } from '../checkpoints/health-record.ts';
 import { bytesOf } from '../checkpoints/retention.ts';
 import type { Context } from '../context.ts';
 import { getSandbox } from '../sandbox.ts';

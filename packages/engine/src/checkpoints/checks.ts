@@ -3,9 +3,9 @@ import { type CheckpointHealth, type CheckpointPart, TorporError } from '@torpor
 import { type Context, runtimeOf } from '../context.ts';
 import type { ContentSelection } from '../ports/checkpoint-store.ts';
 import type { MemoryVerdict, Runtime } from '../ports/runtime.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
-import { type PartCheck, provesDamage, recordChecks } from './health.ts';
+import { type PartCheck, provesDamage, recordChecks } from './health-record.ts';
 
 /** What a start uses: `memory` means the memory on top of the files. */
 export type Use = 'memory' | 'files';
@@ -32,15 +32,15 @@ async function inspectFor(
   const runtime = runtimeOf(ctx, checkpoint);
   // One inspection of everything is the quickest when both parts are needed.
   const selection = use === 'memory' ? undefined : selectionOf(runtime, 'files');
-  return within(
+  return withTimeout(
     ctx.clock,
     bound.ms,
     `Inspecting checkpoint ${checkpoint.id}`,
-    async (own) => {
-      const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), own);
+    async (callSignal) => {
+      const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), callSignal);
       asking.catch(() => {});
       // A checkpoint that the store does not have is missing, whatever the runtime answers.
-      if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, own, selection);
+      if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, callSignal, selection);
       return asking;
     },
     bound.signal,
@@ -64,8 +64,11 @@ async function inspectMemory(
   bound: { readonly ms: number },
 ): Promise<void> {
   const selection = selectionOf(runtimeOf(ctx, checkpoint), 'memory');
-  await within(ctx.clock, bound.ms, `Inspecting the memory of checkpoint ${checkpoint.id}`, (own) =>
-    ctx.store.inspect(checkpoint.id, own, selection),
+  await withTimeout(
+    ctx.clock,
+    bound.ms,
+    `Inspecting the memory of checkpoint ${checkpoint.id}`,
+    (callSignal) => ctx.store.inspect(checkpoint.id, callSignal, selection),
   ).catch((thrown: unknown) => {
     throw asCheckpointError(thrown, checkpoint, 'memory');
   });
@@ -92,7 +95,7 @@ export async function proofAgainstFiles(
 }
 
 /** Throws unless the checkpoint can be started in this way. The result is recorded. */
-export async function requireUsable(
+export async function checkBeforeStart(
   ctx: Context,
   checkpoint: Checkpoint,
   use: Use,
@@ -177,17 +180,17 @@ async function verifyPart(
   signal?: AbortSignal,
 ): Promise<PartCheck> {
   const runtime = runtimeOf(ctx, checkpoint);
-  const reading = within(
+  const reading = withTimeout(
     ctx.clock,
     ctx.settings.operationMs,
     `Verifying the ${part} of checkpoint ${checkpoint.id}`,
-    async (own) => {
+    async (callSignal) => {
       if (!checkpoint.external) {
         // A damaged manifest that its parts can prove is mended first. What else is wrong is for `verify` to say.
-        await ctx.store.rebuild(checkpoint.id, own).catch(() => {});
-        await ctx.store.verify(checkpoint.id, own, selectionOf(runtime, part));
+        await ctx.store.rebuild(checkpoint.id, callSignal).catch(() => {});
+        await ctx.store.verify(checkpoint.id, callSignal, selectionOf(runtime, part));
       }
-      if (part === 'files') await runtime.verify(forRuntime(ctx.store, checkpoint), own);
+      if (part === 'files') await runtime.verify(forRuntime(ctx.store, checkpoint), callSignal);
     },
     signal,
   ).catch((thrown: unknown) => {

@@ -12,7 +12,8 @@ import {
   type SandboxView,
   TorporError,
 } from '@torpor/protocol';
-import { type Context, note } from '../context.ts';
+import type { Context } from '../context.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { lockOwner, type Sandbox } from '../sandbox.ts';
 import { type Checkpoint, lockSealed } from './checkpoint.ts';
 
@@ -133,7 +134,7 @@ async function writeAssessment(
     if (owner === undefined || isSame(before, after)) return health;
     const parts = partsAtFault(after);
     const about = { checkpointId: checkpoint.id, location: checkpoint.location, parts };
-    await note(
+    await recordEvent(
       ctx,
       tx,
       owner,

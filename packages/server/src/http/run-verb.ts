@@ -11,7 +11,7 @@ interface VerbAnswer {
   readonly operation: { readonly id: OperationId } | null;
 }
 
-export async function lifecycle<T extends VerbAnswer>(
+export async function runVerb<T extends VerbAnswer>(
   ctx: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,
