@@ -13,15 +13,14 @@ export interface SealPlan<T = void> {
   readonly mode: 'memory' | 'files';
   readonly reason: Reason;
   /**
-   * What happens to the sandbox after the commit. `pause`: it stays paused. `continue`: the same processes go on.
-   * `start`: it is paused, and a start follows within the same operation.
+   * What happens to the sandbox after the commit. `runs on`: the same processes are thawed (a seal in place).
+   * `restarts`: it is paused, and a start follows within the same operation.
    */
   readonly afterwards: 'stays paused' | 'runs on' | 'restarts';
   /** A caller asked for this checkpoint: it stays until a caller deletes it or it expires. */
   readonly kept: boolean;
   readonly name: string | null;
   readonly expiresAt: number | null;
-  /** When the files are sealed alone because the memory cannot be captured. */
   readonly filesOnlyFallback: FilesOnlyFallback;
   /** Writes what becomes true together with the checkpoint, in the same transaction, before its event. */
   readonly extraWrites: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<T>;
@@ -30,10 +29,13 @@ export interface SealPlan<T = void> {
 /** For plans without other writes. */
 export async function noExtraWrites(): Promise<void> {}
 
-/** A capture that timed out may have met a busy machine; a capture that failed fails again. */
+/**
+ * When to seal files only: never; after a capture error, which is expected to repeat; or also after a timeout, which may
+ * be due to load.
+ */
 export type FilesOnlyFallback = 'never' | 'on failure' | 'on failure or timeout';
 
-/** The runtime's capability is asked before anything is written: what cannot be paused is never recorded as paused. */
+/** The parts to seal. Checks the runtime's capability before any write. */
 export function sealMode(
   runtime: Runtime,
   wanted: 'memory' | 'files' | undefined,
@@ -68,7 +70,7 @@ export async function beginSeal(
   );
 }
 
-/** Writes the row of a checkpoint before any of its bytes exist; part of the transaction that accepts the operation. */
+/** Inserts the row of a checkpoint before any of its bytes exist. */
 export async function insertCheckpointRow(
   ctx: Context,
   tx: Transaction,

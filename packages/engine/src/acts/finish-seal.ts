@@ -10,7 +10,7 @@ import { beginResume, start } from './start.ts';
 import { thaw } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
-/** What follows the commit of a seal. A sandbox that is started at once keeps its gate closed until it runs. */
+/** A sandbox that is started at once keeps its gate closed until it runs. */
 export async function finishSeal(
   ctx: Context,
   handle: OperationHandle,
@@ -29,7 +29,7 @@ export async function finishSeal(
   }
 }
 
-/** Thaws a sandbox that was sealed in place. Only then does the operation end and admit the next one. */
+/** Thaws a sandbox that was sealed in place. The operation ends after the thaw, so that no other operation begins earlier. */
 export async function thawAfterSeal(
   ctx: Context,
   operation: Operation,

@@ -41,9 +41,9 @@ export async function kill(ctx: Context, handle: OperationHandle, sandbox: Sandb
     await deleteActivity(tx, locked.id);
     await endOperation(tx, operation, now, { outcome: 'succeeded', result: {} });
     const change = { endsAt: null, evidence: 'ledger', observedAt: now } as const;
-    const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_killed', operation.id);
-    const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
-    await applyTransition(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, head);
+    const jobEvents = await jobsAtEnd(ctx, tx, locked, 'sandbox_killed', operation.id);
+    const fields = { operationId: operation.id, baseId: null, checkpointId: null, change, jobEvents };
+    await applyTransition(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, fields);
   });
   await passFaultPoint(ctx, operation, 'kill-committed');
   await cutAndOpenTrafficGate(ctx, sandbox.id);

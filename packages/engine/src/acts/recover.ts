@@ -144,7 +144,7 @@ async function stepRecovered(
 ): Promise<void> {
   const checkpoint = await findCheckpoint(tx, checkpointId);
   const previousState: SandboxState = sandbox.state;
-  const also = await jobsAtEnd(ctx, tx, sandbox, 'crash', operation.id);
+  const jobEvents = await jobsAtEnd(ctx, tx, sandbox, 'crash', operation.id);
   await applyTransition(
     ctx,
     tx,
@@ -165,7 +165,7 @@ async function stepRecovered(
       operationId: operation.id,
       checkpointId,
       baseId: checkpointId,
-      jobEvents: also,
+      jobEvents,
       change: { endsAt: null, lost, reason: found.why, evidence: 'gone', observedAt: ctx.clock.now() },
     },
   );

@@ -1,8 +1,11 @@
 /**
  * Seals a checkpoint of a running sandbox: the act behind pause, snapshot, fork and rollback.
  *
- * Any failure before the commit leaves the sandbox running with everything it had except its connections to
- * the outside. After the commit of a pause the frozen instance may only be destroyed.
+ * Any failure before the commit leaves the sandbox running with everything it had except its connections: those to the
+ * outside are reset, and those from clients through the gateway are cut. After the commit of a pause the frozen instance
+ * may only be destroyed.
+ *
+ * The accepting transaction is in `begin-seal.ts`, what follows the commit in `finish-seal.ts`.
  */
 import { type CheckpointId, type Loss, type Skipped, TorporError } from '@torpor/protocol';
 import {
@@ -45,7 +48,7 @@ interface SealedCapture {
   readonly skipped: readonly Skipped[];
 }
 
-/** Freezes the sandbox, writes its checkpoint and commits it; `goOnAfterSeal` follows. */
+/** Freezes the sandbox, writes its checkpoint and commits it; `finishSeal` follows. */
 export async function seal<T>(
   ctx: Context,
   handle: OperationHandle,
@@ -59,14 +62,14 @@ export async function seal<T>(
   try {
     await passFaultPoint(ctx, operation, 'seal-claimed');
     await freeze(ctx, handle, runtime, instance, plan.afterwards === 'runs on' ? 'snapshot' : 'pause');
-    const written = await captureWithFallback(ctx, handle, runtime, instance, sandbox, plan);
+    const sealed = await captureWithFallback(ctx, handle, runtime, instance, sandbox, plan);
     await passFaultPoint(ctx, operation, 'seal-sealed');
     signal.throwIfAborted();
     const durationMs = Math.round(ctx.clock.monotonic() - began);
-    return { is: 'sealed', extraResult: await commitCheckpoint(ctx, operation, plan, written, durationMs) };
+    return { is: 'sealed', extraResult: await commitCheckpoint(ctx, operation, plan, sealed, durationMs) };
   } catch (thrown) {
     if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) {
-      // Another driver settles the operation. It cannot open the gate of this server.
+      // Another server or the reconciler finishes the operation, but only this process can open its own gate.
       await openTrafficGate(ctx, sandbox.id);
       throw thrown;
     }
@@ -75,7 +78,7 @@ export async function seal<T>(
   }
 }
 
-/** Holds new requests, lets active ones finish within a bound, freezes, and resets the connections that are left. */
+/** Closes the gate, waits a bounded time for active requests, freezes, and cuts the exchanges that are left. */
 async function freeze(
   ctx: Context,
   handle: OperationHandle,
@@ -99,7 +102,7 @@ async function freeze(
     (callSignal) => ctx.gate.drain(sandboxId, callSignal),
     signal,
   ).catch((thrown) => {
-    // Past the bound the remaining connections are cut below; only the loss of the operation stops the seal.
+    // After the timeout the remaining exchanges are cut below; only an aborted operation stops the seal.
     signal.throwIfAborted();
     ctx.report('drain cut short', { sandboxId, error: thrown });
   });
@@ -114,7 +117,7 @@ async function freeze(
   await passFaultPoint(ctx, operation, 'seal-cut');
 }
 
-/** Writes what the plan wants. Where the plan allows it, files without memory become a checkpoint of their own. */
+/** Captures what the plan wants. After a failed capture of memory, where the plan allows it, captures files only. */
 async function captureWithFallback(
   ctx: Context,
   handle: OperationHandle,
@@ -123,7 +126,7 @@ async function captureWithFallback(
   sandbox: Sandbox,
   plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'filesOnlyFallback'>,
 ): Promise<SealedCapture> {
-  const { checkpointId, mode, filesOnlyFallback: filesInstead } = plan;
+  const { checkpointId, mode, filesOnlyFallback } = plan;
   try {
     return {
       checkpointId,
@@ -131,22 +134,22 @@ async function captureWithFallback(
       skipped: [],
     };
   } catch (thrown) {
-    const fault = mode === 'memory' && !handle.signal.aborted ? captureFailure(thrown) : undefined;
-    if (fault === undefined) throw thrown;
-    if (!allowsFilesOnly(filesInstead, fault)) throw fault;
-    const { code, message: why } = fault;
-    const again = await insertFilesOnlyRow(ctx, handle.operation, why);
-    const filesOnly = { checkpointId: again, mode: 'files' } as const;
+    const failure = mode === 'memory' && !handle.signal.aborted ? captureFailure(thrown) : undefined;
+    if (failure === undefined) throw thrown;
+    if (!allowsFilesOnly(filesOnlyFallback, failure)) throw failure;
+    const { code, message: why } = failure;
+    const filesOnlyId = await insertFilesOnlyRow(ctx, handle.operation, why);
+    const filesOnly = { checkpointId: filesOnlyId, mode: 'files' } as const;
     const sealed = await captureAndSeal(ctx, handle, runtime, instance, sandbox, filesOnly);
-    return { checkpointId: again, sealed, skipped: [{ part: 'memory', code, why }] };
+    return { checkpointId: filesOnlyId, sealed, skipped: [{ part: 'memory', code, why }] };
   }
 }
 
-function allowsFilesOnly(filesInstead: FilesOnlyFallback, { code }: TorporError): boolean {
-  return filesInstead === 'on failure or timeout' || (filesInstead === 'on failure' && code !== 'timeout');
+function allowsFilesOnly(fallback: FilesOnlyFallback, { code }: TorporError): boolean {
+  return fallback === 'on failure or timeout' || (fallback === 'on failure' && code !== 'timeout');
 }
 
-/** The collector removes what the unfinished checkpoint has staged: its parts differ from those of the new one. */
+/** The files-only checkpoint gets a new id; the collector deletes what was staged under the old id. */
 async function insertFilesOnlyRow(ctx: Context, operation: Operation, why: string): Promise<CheckpointId> {
   const checkpointId = ctx.ids.next('ckpt');
   await fencedTransaction(ctx, operation, async (tx, sandbox) => {
@@ -161,7 +164,7 @@ async function insertFilesOnlyRow(ctx: Context, operation: Operation, why: strin
   return checkpointId;
 }
 
-/** Brings the frozen instance's bytes into the store, durably. */
+/** Captures the frozen instance into a staging directory and seals that in the store. */
 async function captureAndSeal(
   ctx: Context,
   handle: OperationHandle,
@@ -206,13 +209,18 @@ export async function sealInStore(
     'Sealing the checkpoint',
     async (callSignal) => {
       const createdAt = ctx.clock.now();
-      const about = { sandboxId: origin.id, parentId: origin.baseId, runtime: origin.runtime, createdAt };
+      const provenance = {
+        sandboxId: origin.id,
+        parentId: origin.baseId,
+        runtime: origin.runtime,
+        createdAt,
+      };
       const sealed = await ctx.store.seal(
         staging,
-        { checkpointId, ...about, parts, needs, contents },
+        { checkpointId, ...provenance, parts, needs, contents },
         callSignal,
       );
-      // Whatever the runtime says: a checkpoint without content cannot be started.
+      // Reject an empty checkpoint even if the runtime reported files.
       if (sealed.manifest.contents.length === 0) throw nothingCaptured(staging);
       // The frozen instance is given up only for a checkpoint that its runtime would start from.
       const verdict = await runtimeOf(ctx, origin).inspect(
@@ -245,16 +253,16 @@ async function commitCheckpoint<T>(
   durationMs: number,
 ): Promise<T> {
   const lost: Loss[] = sealed.captured.parts.memory ? ['connections'] : ['processes', 'connections'];
-  const about = {
+  const eventData = {
     reason: plan.reason,
     location: sealed.location,
     bytes: sealed.bytes,
     parts: sealed.captured.parts,
     durationMs,
   };
-  const [unkept] = skipped;
-  const reason = unkept === undefined ? null : `its memory could not be kept: ${unkept.why}`;
-  const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
+  const [missingMemory] = skipped;
+  const reason = missingMemory === undefined ? null : `its memory could not be kept: ${missingMemory.why}`;
+  const skippedData = skipped.length === 0 ? {} : { skipped: [...skipped] };
   return fencedTransactionChecked(
     ctx,
     operation,
@@ -268,16 +276,17 @@ async function commitCheckpoint<T>(
         now,
       );
       if (plan.name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, plan.name, now);
-      const written = await plan.extraWrites(tx, sandbox, operation);
+      const extraResult = await plan.extraWrites(tx, sandbox, operation);
       const { memory } = sealed.captured.parts;
-      const goesOn = plan.afterwards === 'runs on';
-      const also = await jobsAtSeal(ctx, tx, sandbox, { checkpointId, memory, goesOn }, operation.id);
-      const head = { operationId: operation.id, checkpointId, baseId: checkpointId, also };
-      const data = { ...about, parentId: sandbox.baseId };
-      if (goesOn) {
+      const continuesRunning = plan.afterwards === 'runs on';
+      const checkpoint = { checkpointId, memory, continuesRunning };
+      const jobEvents = await jobsAtSeal(ctx, tx, sandbox, checkpoint, operation.id);
+      const fields = { operationId: operation.id, checkpointId, baseId: checkpointId, jobEvents };
+      const data = { ...eventData, parentId: sandbox.baseId };
+      if (continuesRunning) {
         const sealedData = { ...data, name: plan.name };
-        await applyTransition(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', sealedData, head);
-        return written;
+        await applyTransition(ctx, tx, sandbox, 'snapshotted', 'checkpoint.sealed', sealedData, fields);
+        return extraResult;
       }
       // A sandbox that is started again at once keeps the end of its lifetime.
       const endsAt = plan.afterwards === 'restarts' ? sandbox.endsAt : null;
@@ -292,10 +301,10 @@ async function commitCheckpoint<T>(
         sandbox,
         'sealed',
         'sandbox.paused',
-        { ...data, lost, ...told },
-        { ...head, change },
+        { ...data, lost, ...skippedData },
+        { ...fields, change },
       );
-      return written;
+      return extraResult;
     },
     async (tx) => (await findCheckpoint(tx, checkpointId))?.state === 'sealed',
   );
@@ -303,7 +312,7 @@ async function commitCheckpoint<T>(
 
 /**
  * Thaws, opens the traffic gate and ends the operation with the cause; also for a seal whose server died before
- * the commit. Nothing has changed but the connections to the outside.
+ * the commit. Only connections are lost: they were reset or cut before.
  */
 export async function undoSeal(
   ctx: Context,

@@ -41,7 +41,7 @@ export async function sourcesOf(
   operation: Operation,
 ): Promise<StartSource[]> {
   const sources = await allSourcesOf(ctx, sandbox, operation);
-  // Only the mode of a resume is about the start.
+  // `mode` of other operations describes the seal, so only a resume is checked.
   const filesOnly = operation.kind === 'resume' && operation.request.mode === 'files';
   if (!filesOnly) return sources;
   return sources
@@ -88,7 +88,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
   return sources;
 }
 
-/** Throws unless a sandbox of this runtime may be started from the checkpoint at a caller's request. */
+/** Throws unless the checkpoint can be started more than once and was made by this runtime. */
 export function requireStartable(checkpoint: Checkpoint, runtime: string): void {
   if (checkpoint.replayable && checkpoint.runtime === runtime) return;
   throw new TorporError(

@@ -38,14 +38,14 @@ export async function commitStarted(
     async (tx, sandbox) => {
       const now = ctx.clock.now();
       const endsAt = endOfRun(operation, sandbox, now);
-      const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
-      const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...told };
+      const skippedData = skipped.length === 0 ? {} : { skipped: [...skipped] };
+      const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...skippedData };
       await recordActivity(tx, sandbox.id, now);
       await endOperation(tx, operation, now, {
         outcome: 'succeeded',
         result: { ...result, checkpointId: checkpoint.id },
       });
-      const also = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
+      const jobEvents = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
       const after = await applyTransition(
         ctx,
         tx,
@@ -55,7 +55,7 @@ export async function commitStarted(
         { ...result, endsAt, durationMs },
         {
           operationId: operation.id,
-          jobEvents: also,
+          jobEvents,
           baseId: checkpoint.replayable ? checkpoint.id : null,
           ...(checkpoint.sandboxId === sandbox.id
             ? { checkpointId: checkpoint.replayable ? checkpoint.id : null }
@@ -65,7 +65,7 @@ export async function commitStarted(
       );
       // The provider used the checkpoint up; it does not exist any more.
       if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
-      return also.some(({ type }) => type !== 'job.lost');
+      return jobEvents.some(({ type }) => type !== 'job.lost');
     },
     async (tx) => (await findOperation(tx, operation.id))?.outcome === 'succeeded',
   );
@@ -141,10 +141,10 @@ export async function endFailedStart(
     if (loss !== undefined) {
       const known = { evidence: 'ledger', observedAt: now } as const;
       const change = { ...loss, lost: ['processes', 'files'] as const, ...known };
-      const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id);
-      const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
+      const jobEvents = await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id);
+      const fields = { operationId: operation.id, baseId: null, checkpointId: null, change, jobEvents };
       const data = { reason: loss.reason, previousState: locked.state, ...loss.lostCheckpoint };
-      await applyTransition(ctx, tx, locked, 'lost', 'sandbox.lost', data, head);
+      await applyTransition(ctx, tx, locked, 'lost', 'sandbox.lost', data, fields);
       return;
     }
     const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';

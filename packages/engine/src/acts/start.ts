@@ -51,9 +51,9 @@ export async function beginResume(
 }
 
 /** Drives a sandbox that is `creating` or `resuming` to `running`, or back, and ends the operation. */
-export async function start(ctx: Context, handle: OperationHandle, claimed: Sandbox): Promise<void> {
+export async function start(ctx: Context, handle: OperationHandle, accepted: Sandbox): Promise<void> {
   const { operation } = handle;
-  let sandbox = claimed;
+  let sandbox = accepted;
   let firstFault: TorporError | undefined;
   const skipped: Skipped[] = [];
   let started = false;
@@ -97,8 +97,8 @@ function skippedBy(fault: TorporError, { checkpoint, use }: StartSource): Skippe
 }
 
 /**
- * For a start whose server died and whose checkpoint may be used up: an instance that runs is the sandbox. When the
- * runtime cannot be asked the operation stays open, because a wrong guess would lose the sandbox.
+ * For a start whose server died and whose checkpoint may be used up. If the instance is running, it is committed as the
+ * sandbox. If the runtime cannot be asked, the operation stays open, because a wrong guess would lose the sandbox.
  */
 export async function acceptUnobservedStart(
   ctx: Context,
@@ -111,8 +111,8 @@ export async function acceptUnobservedStart(
     // A generation is started only once, so the next try gets a new one.
     const again = await fencedTransaction(ctx, handle.operation, (tx, locked) => {
       const data = { kind: handle.operation.kind, phase: 'starting again', detail: found.why };
-      const head = { operationId: handle.operation.id, generation: locked.generation + 1 };
-      return recordEvent(ctx, tx, locked, 'operation.phase', data, head);
+      const fields = { operationId: handle.operation.id, generation: locked.generation + 1 };
+      return recordEvent(ctx, tx, locked, 'operation.phase', data, fields);
     });
     return start(ctx, handle, again);
   }
@@ -145,7 +145,7 @@ async function destroyEarlierInstances(
   );
 }
 
-/** After a failed start, even past the operation's deadline. The reconciler finds what this leaves behind. */
+/** Runs even past the operation's deadline. The reconciler finds what this leaves behind. */
 async function destroyFailedStart(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
   const handle = { operation, signal: new AbortController().signal };
   await destroyEarlierInstances(ctx, handle, sandbox, sandbox.generation).catch((error: unknown) =>
@@ -153,7 +153,10 @@ async function destroyFailedStart(ctx: Context, operation: Operation, sandbox: S
   );
 }
 
-/** Makes a source the base of the coming run, so that it is not collected, under a generation of its own. */
+/**
+ * Records the source as the base of the next run, so that the collector keeps it. After a fault of another source the
+ * start gets a new generation. Writes nothing when the base is the same already.
+ */
 async function recordSource(
   ctx: Context,
   operation: Operation,
@@ -221,9 +224,9 @@ function isRestoreTimeout(thrown: unknown, { checkpoint, use }: StartSource): th
 }
 
 /**
- * A failed start may have used up its checkpoint, and its only copy may be the instance that it started. So the
- * instance is observed. A running instance is the sandbox. A checkpoint proved untouched may be tried again. In any
- * other case the operation stays open and nothing is destroyed.
+ * A failed start may have used up its checkpoint, and the instance that it started may be the only copy. So the instance
+ * is observed. If it is running, it is committed as the sandbox. If the checkpoint is proved untouched, the start fails
+ * and may be tried again. In any other case the operation stays open and nothing is destroyed.
  */
 async function resolveFailedStart(
   ctx: Context,
@@ -286,7 +289,7 @@ async function launch(
   if (source.use === 'memory' && started.kind === 'memory') await clearTimeouts(ctx, source);
 }
 
-/** The sandbox runs; a failure to clear the suspicion does not undo that. */
+/** Clears the recorded timeouts of earlier starts. The sandbox runs, even when this fails. */
 async function clearTimeouts(ctx: Context, { checkpoint }: StartSource): Promise<void> {
   await recordRestored(ctx, checkpoint).catch((error: unknown) =>
     ctx.report('a checkpoint stays suspected', { checkpointId: checkpoint.id, error }),

@@ -6,7 +6,8 @@ import { withTimeout } from '../with-timeout.ts';
 
 /**
  * Returns whether the thaw succeeded; otherwise the reconciler finds the frozen instance and tries again. The runtime
- * gets the checkpoint that this run has sealed, because its layers must not change any more.
+ * gets the checkpoint that this run has sealed, whose layers must not change. The caller checks the fence where another
+ * server may have taken over meanwhile.
  */
 export async function thaw(ctx: Context, sandbox: Sandbox): Promise<boolean> {
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };

@@ -1,4 +1,7 @@
-/** Checks whether a checkpoint can be started, before anything is started. Each part is checked by itself. */
+/**
+ * Checks the bytes of a checkpoint: inspection before a start, and verification in the background. Each part is checked by
+ * itself. `health-record.ts` records the results.
+ */
 import { type CheckpointHealth, type CheckpointPart, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { ContentSelection } from '../ports/checkpoint-store.ts';
@@ -94,7 +97,7 @@ export async function proofAgainstFiles(
   return provesDamage(error) ? error : undefined;
 }
 
-/** Throws unless the checkpoint can be started in this way. The result is recorded. */
+/** Inspects what a start is going to use, records the result, and throws when it cannot be used. */
 export async function checkBeforeStart(
   ctx: Context,
   checkpoint: Checkpoint,
@@ -136,7 +139,7 @@ async function readAgain(
   signal.throwIfAborted();
   await recordChecks(ctx, checkpoint, [check]);
   if (check.error === null) return;
-  // Memory that cannot be read now is not worth waiting for: the known fault stands.
+  // If the memory cannot be read, keep the recorded fault and try the next source.
   if (part === 'files' || provesDamage(check.error)) throw check.error;
   throw asCheckpointError(new TorporError(known.code, known.detail), checkpoint, part);
 }
@@ -217,10 +220,10 @@ function partAtFault({ memoryEntries }: Runtime, thrown: unknown): CheckpointPar
 /** A store that does not answer in time leaves the checkpoint unread, which is no fault of the checkpoint. */
 function asCheckpointError(thrown: unknown, checkpoint: Checkpoint, part: CheckpointPart): unknown {
   if (!(thrown instanceof TorporError)) return thrown;
-  const about = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };
-  if (thrown.code !== 'timeout') return thrown.with(about);
+  const fields = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };
+  if (thrown.code !== 'timeout') return thrown.with(fields);
   return new TorporError('checkpoint_unreadable', `Checkpoint ${checkpoint.id} could not be read in time.`, {
-    ...about,
+    ...fields,
     cause: thrown,
   });
 }

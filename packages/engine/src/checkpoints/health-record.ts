@@ -1,5 +1,5 @@
 /**
- * What is known about the health of a checkpoint, and how a new check changes it.
+ * The recorded health of a checkpoint, and how the result of a check changes it. `checks.ts` makes the checks.
  *
  * Faults are recorded per part and by how they were found. An inspection clears faults that an inspection found;
  * contents that were read and found damaged stay damaged until they are read again.
@@ -133,13 +133,13 @@ async function writeAssessment(
     );
     if (owner === undefined || isSame(before, after)) return health;
     const parts = partsAtFault(after);
-    const about = { checkpointId: checkpoint.id, location: checkpoint.location, parts };
+    const located = { checkpointId: checkpoint.id, location: checkpoint.location, parts };
     await recordEvent(
       ctx,
       tx,
       owner,
       'checkpoint.health',
-      { ...about, health, code, detail },
+      { ...located, health, code, detail },
       { operationId: null },
     );
     return health;

@@ -4,10 +4,13 @@
  * A checkpoint has parts: a memory image, secrets, a workspace, layers. All parts but the layers lie in the content
  * directory of the checkpoint. A layer may be part of many checkpoints; the store keeps it for as long as one of them has it.
  *
- * `seal` is the promise behind the state `paused`: when it resolves, the checkpoint survives a loss of power. Every question
- * about a sealed checkpoint ends in its manifest or in one of three errors, which have different consequences:
- * `checkpoint_missing` and `checkpoint_corrupt` are proofs, `checkpoint_unreadable` says only that the store could not be
- * asked. Each error carries the checkpoint's id and `details`: `location`, and where a single thing is at fault `entry` (of
+ * The state `paused` relies on `seal`: when it resolves, the checkpoint survives a loss of power. `read`, `inspect` and
+ * `verify` return the manifest or throw one of three errors:
+ * - `checkpoint_missing`: a proof that the checkpoint is not there
+ * - `checkpoint_corrupt`: a proof that the checkpoint is damaged
+ * - `checkpoint_unreadable`: no proof; the store could not be read
+ *
+ * Each error carries the checkpoint's id and `details`: `location`, and where a single thing is at fault `entry` (of
  * the content), `layerId` or `record` (of the store's own files). A corrupt checkpoint also has `damage` there. A checkpoint
  * that a newer version of Torpor sealed gives `version_unsupported` instead.
  */
@@ -116,7 +119,7 @@ export function isSelected(path: string, selection: ContentSelection | undefined
   return selection.names.includes(first) === (selection.how === 'only');
 }
 
-/** Layers count as files: a look at the memory alone leaves them out. */
+/** Layers count as files: an inspection of the memory only leaves them out. */
 export function selectsLayers(selection: ContentSelection | undefined): boolean {
   return selection?.how !== 'only';
 }
@@ -147,7 +150,7 @@ export interface CheckpointStore {
    * again. Sealing a sealed checkpoint changes nothing and returns the manifest that is there.
    */
   seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<StoredSeal>;
-  /** The manifest, believed only when it is the one that was sealed. The content is not looked at. */
+  /** Returns the manifest after checking its checksum and id. Does not read the content. */
   read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /**
    * Quick: checks the manifest, that the selected content has its entries in type and size and no others, and the seals of
@@ -160,9 +163,9 @@ export interface CheckpointStore {
    */
   verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified>;
   /**
-   * Writes the manifest of a sealed checkpoint again when it is damaged or gone, from the records of the parts. Each of
-   * them must prove itself, and they must be all there; otherwise this throws what `read` throws. A manifest that can be
-   * believed is left as it is.
+   * Writes the manifest of a sealed checkpoint again when it is damaged or gone, from the records of the parts. All
+   * part records must be present with valid checksums; otherwise throws the error of `read`. A valid manifest is left as it
+   * is.
    */
   rebuild(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /** For people, in errors and events. */

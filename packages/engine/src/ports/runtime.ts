@@ -1,7 +1,7 @@
 /**
  * The port to what runs sandboxes. The engine decides what happens and in which order; a runtime only carries it out.
  *
- * Every call names the sandbox *and* the generation, so that a stale owner can only name an instance that has ended. All
+ * Every call names the sandbox *and* the generation, so that a server that lost its fence can only name an instance that has ended. All
  * calls but `start` may be repeated: the engine repeats them after a crash.
  */
 import type {
@@ -184,8 +184,9 @@ export interface Runtime {
     signal: AbortSignal,
   ): Promise<Captured>;
   /**
-   * Lets a frozen instance run on. With `sealed`, the files that the instance has written are part of that checkpoint and
-   * must not change any more: the instance continues on a new writable layer. A running instance is left alone.
+   * Lets a frozen instance run on. `sealed` is the checkpoint that this run has sealed, or null. The files of a sealed
+   * checkpoint must not change: a runtime with `snapshotWhileRunning` continues on a new writable layer, any other runtime
+   * throws `conflict` when `sealed` is given. A running instance is left alone.
    */
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void>;
 

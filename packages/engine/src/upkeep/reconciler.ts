@@ -155,15 +155,15 @@ async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> 
     request: {},
     reason: 'reconcile',
   });
-  const claimed = await ctx.db.transaction(async (tx) => {
+  const accepted = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, sandbox.id);
     const same = locked.state === 'running' && locked.generation === sandbox.generation;
     if (!same || (await findOpenOperation(tx, sandbox.id)) !== undefined) return undefined;
     await insertOperation(tx, operation);
     return locked;
   });
-  if (claimed === undefined) return;
-  ctx.operations.drive(operation, (handle) => repair(ctx, handle, claimed));
+  if (accepted === undefined) return;
+  ctx.operations.drive(operation, (handle) => repair(ctx, handle, accepted));
   await ctx.operations.finished(operation.id, ctx.stopping);
 }
 

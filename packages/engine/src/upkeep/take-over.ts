@@ -18,13 +18,13 @@ import type { OperationHandle } from '../operations/operation-handle.ts';
 import type { Queryable } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
 
-/** Records this server as the owner of the operation, and drives the operation to its end. */
+/** Records this server as the server of the operation, and drives the operation to its end. */
 export async function takeOverOperation(ctx: Context, orphan: Operation): Promise<void> {
   const { operation, sandbox } = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, orphan.sandboxId);
     const operation = await takeOver(tx, orphan, ctx.serverId, ctx.clock.now() + ctx.settings.operationMs);
     const data = { kind: operation.kind, found: `its server is gone; the sandbox is ${locked.state}` };
-    // The former owner may still start an instance. The new generation makes that instance a dead one.
+    // The former server may still start an instance. The new generation makes that instance a dead one.
     const starting = locked.state === 'creating' || locked.state === 'resuming';
     const again = starting && (await canStartAgain(tx, locked));
     const generation = again ? locked.generation + 1 : locked.generation;

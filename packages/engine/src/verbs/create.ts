@@ -92,8 +92,8 @@ export async function insertNewSandbox(
   await insertSandbox(tx, sandbox);
   await insertOperation(tx, operation);
   const { template, runtime } = sandbox;
-  const head = { operationId: operation.id, generation: 1, baseId: base.id };
-  return recordEvent(ctx, tx, sandbox, 'sandbox.created', { template, runtime }, head);
+  const fields = { operationId: operation.id, generation: 1, baseId: base.id };
+  return recordEvent(ctx, tx, sandbox, 'sandbox.created', { template, runtime }, fields);
 }
 
 export async function refuseTakenSandboxName(tx: Transaction, org: string, name: string): Promise<void> {

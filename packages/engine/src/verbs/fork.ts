@@ -84,12 +84,12 @@ export async function fork(
       await endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } });
       return { is: 'ended', children };
     },
-    execute: async (handle, claimed) => {
-      if (claimed.is === 'ended') return startChildren(ctx, claimed.children);
-      const sealed = await seal(ctx, handle, claimed.sandbox, plan);
+    execute: async (handle, accepted) => {
+      if (accepted.is === 'ended') return startChildren(ctx, accepted.children);
+      const sealed = await seal(ctx, handle, accepted.sandbox, plan);
       if (sealed.is === 'failed') return;
       try {
-        await finishSeal(ctx, handle, claimed.sandbox, plan);
+        await finishSeal(ctx, handle, accepted.sandbox, plan);
       } finally {
         startChildren(ctx, sealed.extraResult);
       }

@@ -51,8 +51,8 @@ async function destroyAndEnd(
       await guard(tx, sandbox);
       if (sandbox.state === 'killing') return sandbox;
       const data = { reason, superseded: superseded?.kind ?? null };
-      const head = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
-      return applyTransition(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, head);
+      const fields = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
+      return applyTransition(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, fields);
     },
     execute: (handle, killing) => destroy(ctx, handle, killing),
   });

@@ -50,10 +50,10 @@ export async function rollback(
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
       return beginResume(ctx, tx, sandbox, operation, 'rollback');
     },
-    execute: async (handle, claimed) => {
-      if (claimed.state === 'resuming') return start(ctx, handle, claimed);
-      const sealed = await seal(ctx, handle, claimed, plan);
-      if (sealed.is === 'sealed') await finishSeal(ctx, handle, claimed, plan);
+    execute: async (handle, accepted) => {
+      if (accepted.state === 'resuming') return start(ctx, handle, accepted);
+      const sealed = await seal(ctx, handle, accepted, plan);
+      if (sealed.is === 'sealed') await finishSeal(ctx, handle, accepted, plan);
     },
   });
   return restartedBy(ctx, operation);

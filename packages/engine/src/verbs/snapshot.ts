@@ -56,10 +56,10 @@ export async function snapshot(
       await requireQuota(tx, sandbox.org, { checkpoint: true }, sandbox);
       return beginSeal(ctx, tx, sandbox, operation, plan);
     },
-    execute: async (handle, claimed) => {
-      if (claimed === 'ended') return;
-      const sealed = await seal(ctx, handle, claimed, plan);
-      if (sealed.is === 'sealed') await finishSeal(ctx, handle, claimed, plan);
+    execute: async (handle, accepted) => {
+      if (accepted === 'ended') return;
+      const sealed = await seal(ctx, handle, accepted, plan);
+      if (sealed.is === 'sealed') await finishSeal(ctx, handle, accepted, plan);
     },
   });
   return { operation, checkpoint: await checkpoint(ctx, caller.org, operation.result.checkpointId) };

@@ -1,4 +1,4 @@
-/** Runs a verb of the engine within the request's time, and notes its operation for the log. */
+/** Runs a verb of the engine within the request's deadline, and adds its operation to the log fields. */
 import type { Caller } from '@torpor/engine';
 import { type OperationId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
