@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import * as files from 'node:fs/promises';
 import { join } from 'node:path';
-import type { CheckpointStore, ManifestDraft, StoredSeal, Staging, StoredCheckpoint } from '@torpor/engine';
+import type { CheckpointStore, ManifestDraft, Staging, StoredCheckpoint, StoredSeal } from '@torpor/engine';
 import { type CheckpointId, makeId } from '@torpor/protocol';
 
 export function newCheckpointId(): CheckpointId {

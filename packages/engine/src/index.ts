@@ -1,7 +1,7 @@
 export type { Report } from './context.ts';
 export { DiskReserve } from './disk/reserve.ts';
 export type { DiskState } from './disk/watch.ts';
-export { createEngine, type Engine, type EngineParts } from './engine.ts';
+export { createEngine, type Engine, type EngineDependencies } from './engine.ts';
 export {
   FAULT_POINTS,
   FAULT_POINTS_BY_START,

@@ -4,7 +4,7 @@
  */
 import { type ErrorCode, type EventType, isTerminal, type SandboxState } from '@torpor/protocol';
 
-/** What callers and policies ask for. */
+/** What callers and policies request. */
 export type LifecycleRequest =
   | 'pause'
   | 'resume'
@@ -17,7 +17,7 @@ export type LifecycleRequest =
   | 'set_services'
   | 'kill';
 
-/** The result of an effect, or what an observation found. */
+/** The outcome of an effect or of an observation. */
 type Outcome =
   | 'started'
   | 'start_failed'
@@ -35,9 +35,9 @@ interface Step {
   readonly event: EventType;
 }
 
-/** The wish is accepted without a change of state; its effects report their own findings. */
+/** The request is accepted without a change of state; its effects report their own outcomes. */
 const accepted = 'accepted';
-/** The wish is true already, so that to ask again is no error. */
+/** The sandbox is in the requested state already, so a repeated request is no error. */
 const already = 'already';
 
 type Entry = Step | typeof accepted | typeof already;

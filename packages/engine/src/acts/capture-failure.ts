@@ -1,4 +1,4 @@
-/** Tells a sandbox whose memory cannot be captured from a machine on which captures fail at the moment. */
+/** Tells a sandbox whose memory cannot be captured from a temporary failure of captures on this machine. */
 import { TorporError } from '@torpor/protocol';
 
 const HINT = 'The sandbox runs on. Pause it with mode "files" to keep its files without its processes.';

@@ -89,7 +89,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
 }
 
 /** Throws unless the checkpoint can be started more than once and was made by this runtime. */
-export function requireStartable(checkpoint: Checkpoint, runtime: string): void {
+export function requireReusable(checkpoint: Checkpoint, runtime: string): void {
   if (checkpoint.replayable && checkpoint.runtime === runtime) return;
   throw new TorporError(
     'capability_unsupported',

@@ -36,6 +36,6 @@ export function transitioning(open: Operation): TorporError {
   });
 }
 
-export function refused(sandbox: Sandbox, wish: LifecycleRequest): TorporError {
-  return refusedBy(sandbox, `The sandbox is ${sandbox.state}, so it cannot be asked to ${wish}.`);
+export function refused(sandbox: Sandbox, requested: LifecycleRequest): TorporError {
+  return refusedBy(sandbox, `The sandbox is ${sandbox.state}, so it cannot be asked to ${requested}.`);
 }

@@ -12,7 +12,7 @@ export interface OperationHandle {
   readonly signal: AbortSignal;
 }
 
-/** One transaction of an operation: the sandbox is locked, and this server is proved to hold the fence. */
+/** One transaction of an operation: locks the sandbox and throws `FenceLost` unless this server holds the fence. */
 export async function fencedTransaction<T>(
   ctx: Context,
   operation: Operation,
@@ -34,31 +34,31 @@ export class CommitUnknown extends Error {
 }
 
 /**
- * A commit whose success must not be mistaken for a failure: the cleanup after a failure would destroy what the
- * commit made. After an error `happened` checks, under the sandbox's lock, whether the commit went through.
+ * A fenced transaction whose success must not be mistaken for a failure: the cleanup after a failure would destroy what
+ * the transaction made. After an error `isCommitted` checks, under the sandbox's lock, whether the commit went through.
  */
 export async function fencedTransactionChecked<T>(
   ctx: Context,
   operation: Operation,
   work: (tx: Transaction, sandbox: Sandbox) => Promise<T>,
-  happened: (tx: Transaction, sandbox: Sandbox) => Promise<boolean>,
+  isCommitted: (tx: Transaction, sandbox: Sandbox) => Promise<boolean>,
 ): Promise<T> {
-  let written: { readonly value: T } | undefined;
+  let result: { readonly value: T } | undefined;
   try {
     return await fencedTransaction(ctx, operation, async (tx, sandbox) => {
       const value = await work(tx, sandbox);
-      written = { value };
+      result = { value };
       return value;
     });
   } catch (thrown) {
     if (thrown instanceof FenceLost || thrown instanceof ConstraintViolation) throw thrown;
     const done = await ctx.db
-      .transaction(async (tx) => happened(tx, await lockSandbox(tx, operation.sandboxId)))
+      .transaction(async (tx) => isCommitted(tx, await lockSandbox(tx, operation.sandboxId)))
       .catch((cause: unknown) => {
         throw new CommitUnknown(`It is unknown whether operation ${operation.id} was committed.`, { cause });
       });
-    if (!done || written === undefined) throw thrown;
-    return written.value;
+    if (!done || result === undefined) throw thrown;
+    return result.value;
   }
 }
 
@@ -80,7 +80,7 @@ export async function recordPhase(
 export async function passFaultPoint(
   ctx: Context,
   operation: Operation,
-  place: FaultPointName,
+  name: FaultPointName,
 ): Promise<void> {
-  await ctx.faults.pass(`${operation.kind}.${place}`);
+  await ctx.faults.pass(`${operation.kind}.${name}`);
 }

@@ -161,7 +161,7 @@ export async function listChildren(db: Queryable, id: OperationId): Promise<Oper
   return rows.map(toOperation);
 }
 
-/** The newest operation of these kinds that succeeded, to answer a wish that is true already. */
+/** The newest operation of these kinds that succeeded, to answer a request for the state that the sandbox is in already. */
 export async function findLastSucceeded(
   db: Queryable,
   sandboxId: SandboxId,

@@ -47,7 +47,7 @@ export interface Caller {
   readonly signal?: AbortSignal;
 }
 
-/** What a new operation is to do. */
+/** A request for a new operation. */
 interface OperationRequest<K extends OperationKind> {
   readonly kind: K;
   readonly sandboxId: SandboxId;
@@ -56,31 +56,31 @@ interface OperationRequest<K extends OperationKind> {
   readonly reason: Reason;
 }
 
-/** What can be asked of a sandbox that exists. */
+/** The kinds of requests to an existing sandbox. */
 type SandboxRequestKind = Exclude<RequestedKind, 'create'>;
 
-/** Drives an operation to its end, which it writes itself. */
+/** Carries an operation out and writes its end. */
 type Execute = (handle: OperationHandle) => Promise<void>;
 
-/** An operation on an existing sandbox, and how it is carried out: in the accepting transaction, and after it. */
+/** A request to an existing sandbox, and how it is carried out: in the accepting transaction, and after it. */
 interface OperationTask<K extends SandboxRequestKind, A> extends OperationRequest<K> {
-  /** Writes what belongs to the accepting transaction. The sandbox is locked. `drive` receives what it returns. */
+  /** Runs in the accepting transaction, with the sandbox locked. `execute` receives its result. */
   readonly onAccept: (
     tx: Transaction,
     sandbox: Sandbox,
     operation: Operation,
     superseded: Operation | undefined,
   ) => Promise<A>;
-  readonly execute: (handle: OperationHandle, admitted: A) => Promise<void>;
+  readonly execute: (handle: OperationHandle, accepted: A) => Promise<void>;
 }
 
 /** How the creation of a sandbox is carried out. */
 interface CreateTask<A> {
   readonly caller: Caller;
-  /** What the idempotency key counts for: all that the caller asked for. */
+  /** The whole request of the caller, which the idempotency key is compared by. */
   readonly request: unknown;
   readonly operation: Operation<'create'>;
-  /** Writes the rows of the sandbox and of the operation. `drive` receives what it returns. */
+  /** Writes the rows of the sandbox and of the operation. `execute` receives its result. */
   readonly insert: (tx: Transaction) => Promise<A>;
   readonly execute: (handle: OperationHandle, inserted: A) => Promise<void>;
 }
@@ -93,7 +93,7 @@ interface Ended<K extends SandboxRequestKind> {
   readonly joined: boolean;
 }
 
-/** What the caller asks for is true already; no operation was needed. */
+/** The sandbox is in the requested state already; no operation was needed. */
 interface AlreadyInState {
   readonly is: 'already';
   readonly sandbox: Sandbox;
@@ -105,7 +105,8 @@ type Acceptance<A> =
       readonly is: 'accepted';
       readonly operation: Operation;
       readonly superseded: Operation | undefined;
-      readonly admitted: A;
+      /** The result of `onAccept`. */
+      readonly accepted: A;
     }
   /** `replayed`: the idempotency key was used before, however long ago. */
   | { readonly is: 'joined' | 'replayed'; readonly operation: Pick<Operation, 'id'> }
@@ -134,22 +135,22 @@ export class Operations {
     task: OperationTask<K, A>,
   ): Promise<Succeeded<AnswerKind<K>>> {
     const ended = await this.runIdempotent<K, A>(task);
-    if (ended.is === 'already') throw new Error(`The wish "${task.kind}" cannot be true already.`);
+    if (ended.is === 'already') throw new Error(`A ${task.kind} always needs an operation.`);
     return ended.operation;
   }
 
-  /** Like `run`, for a wish that may be true already. */
+  /** Like `run`, for kinds of requests that need no operation when the sandbox is in the requested state already. */
   async runIdempotent<K extends SandboxRequestKind, A>(
     task: OperationTask<K, A>,
   ): Promise<Ended<K> | AlreadyInState> {
     const acceptance = await this.#accept(task);
     if (acceptance.is === 'already') return acceptance;
     if (acceptance.is === 'accepted') {
-      const { operation, superseded, admitted } = acceptance;
+      const { operation, superseded, accepted } = acceptance;
       this.drive(operation, async (handle) => {
         // The driver of the superseded operation must have stopped before anything is destroyed under it.
         if (superseded !== undefined) await this.#interrupt(superseded.id);
-        await task.execute(handle, admitted);
+        await task.execute(handle, accepted);
       });
     }
     const operation = await this.#answer(task.kind, acceptance.operation.id, task.caller.signal);
@@ -157,48 +158,45 @@ export class Operations {
   }
 
   /** Accepts an operation under the sandbox's lock, or throws why not. */
-  async #accept<A>({
-    onAccept: admit,
-    ...order
-  }: OperationTask<SandboxRequestKind, A>): Promise<Acceptance<A>> {
+  async #accept<A>({ onAccept, ...request }: OperationTask<SandboxRequestKind, A>): Promise<Acceptance<A>> {
     return this.#withRetry(async (tx): Promise<Acceptance<A>> => {
-      const key = keyOf(order, order.sandboxId);
+      const key = keyOf(request, request.sandboxId);
       const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
       if (known !== undefined) return { is: 'replayed', operation: { id: known } };
 
-      const sandbox = await lockSandbox(tx, order.sandboxId);
-      if (sandbox.org !== order.caller.org) throw noSuchSandbox(order.sandboxId);
-      const decision = decide(sandbox.state, order.kind);
+      const sandbox = await lockSandbox(tx, request.sandboxId);
+      if (sandbox.org !== request.caller.org) throw noSuchSandbox(request.sandboxId);
+      const decision = decide(sandbox.state, request.kind);
       const open = await findOpenOperation(tx, sandbox.id);
-      // A sandbox stays running while a snapshot of it is made.
-      const already = decision.kind === 'already' && (open === undefined || order.kind === 'resume');
+      // During a snapshot the state stays `running`, so a pause or kill must not be answered `already`; a resume may.
+      const already = decision.kind === 'already' && (open === undefined || request.kind === 'resume');
       if (already) {
-        if (key !== undefined) await this.#rememberAlready(tx, order, key);
+        if (key !== undefined) await this.#rememberAlready(tx, request, key);
         return { is: 'already', sandbox };
       }
-      if (open !== undefined && !supersedes(order, open)) {
-        if (!isIdentical(open, order)) throw transitioning(open);
+      if (open !== undefined && !supersedes(request, open)) {
+        if (!isIdentical(open, request)) throw transitioning(open);
         if (key !== undefined) await rememberKey(tx, key, open.id, this.#keyExpiry());
         return { is: 'joined', operation: open };
       }
-      if (decision.kind === 'refused') throw refused(sandbox, order.kind);
+      if (decision.kind === 'refused') throw refused(sandbox, request.kind);
       if (open !== undefined) {
         await endOperation(tx, open, this.#ctx.clock.now(), {
           outcome: 'superseded',
           error: new TorporError('killed', 'The sandbox was killed while this was under way.'),
         });
       }
-      const operation = this.draft(order);
+      const operation = this.draft(request);
       await insertOperation(tx, operation);
       if (key !== undefined) await rememberKey(tx, key, operation.id, this.#keyExpiry());
-      const admitted = await admit(tx, sandbox, operation, open);
-      return { is: 'accepted', operation, superseded: open, admitted };
+      const accepted = await onAccept(tx, sandbox, operation, open);
+      return { is: 'accepted', operation, superseded: open, accepted };
     });
   }
 
   /** Accepts the creation of a sandbox, which has no row to lock yet; drives it, and waits for its end. */
-  async runCreate<A>(work: CreateTask<A>): Promise<Succeeded<'create'>> {
-    const { caller, request, operation, insert, execute: drive } = work;
+  async runCreate<A>(task: CreateTask<A>): Promise<Succeeded<'create'>> {
+    const { caller, request, operation, insert, execute } = task;
     const key = keyOf({ caller, request, kind: operation.kind }, '');
     const acceptance = await this.#withRetry(async (tx) => {
       const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
@@ -209,22 +207,22 @@ export class Operations {
     });
     if ('inserted' in acceptance) {
       const { inserted } = acceptance;
-      this.drive(operation, (handle) => drive(handle, inserted));
+      this.drive(operation, (handle) => execute(handle, inserted));
     }
     return this.#answer('create', acceptance.id, caller.signal);
   }
 
   /** A new operation; not yet written. */
-  draft<K extends OperationKind>(order: OperationRequest<K>): Operation<K> {
+  draft<K extends OperationKind>(request: OperationRequest<K>): Operation<K> {
     const now = this.#ctx.clock.now();
     return {
-      kind: order.kind,
+      kind: request.kind,
       id: this.#ctx.ids.next('op'),
-      org: order.caller.org,
-      sandboxId: order.sandboxId,
+      org: request.caller.org,
+      sandboxId: request.sandboxId,
       parentId: null,
-      request: order.request,
-      reason: order.reason,
+      request: request.request,
+      reason: request.reason,
       serverId: this.#ctx.serverId,
       fence: 1,
       phase: null,
@@ -238,8 +236,8 @@ export class Operations {
   }
 
   /**
-   * The operation that this very request led to when it was sent before, once it has ended. Verbs ask this before
-   * anything that may have changed since can refuse the repeated request.
+   * The operation of an earlier request with the same idempotency key, once it has ended. Verbs call this before any check
+   * whose result may have changed since the first request.
    */
   async replayed<K extends RequestedKind>(
     caller: Caller,
@@ -254,7 +252,7 @@ export class Operations {
   }
 
   /** Drives an operation whose fence this server holds: a new operation, or an operation that it took over. */
-  drive(operation: Operation, drive: Execute): void {
+  drive(operation: Operation, execute: Execute): void {
     const controller = new AbortController();
     const timer = new AbortController();
     const left = Math.max(0, operation.deadlineAt - this.#ctx.clock.now());
@@ -262,7 +260,7 @@ export class Operations {
       () => controller.abort(new TorporError('timeout', `Operation ${operation.id} did not end in time.`)),
       () => {},
     );
-    const done = drive({ operation, signal: controller.signal })
+    const done = execute({ operation, signal: controller.signal })
       .catch((thrown: unknown) => {
         // No answer depends on this error: the row says how the operation ended, and the reconciler takes up an
         // operation that is still open.
@@ -291,8 +289,8 @@ export class Operations {
   }
 
   /**
-   * The operation once it has ended, on whichever server; throws its error when it failed. An operation that this
-   * server drove and left open is not waited for: the reconciler ends it later, and may itself wait here.
+   * The operation once it has ended, on whichever server; throws its error when it failed. Does not wait for an operation
+   * that this server left open: only the reconciler can end it, and the reconciler may be the caller (a deadlock).
    */
   async finished(id: OperationId, signal: AbortSignal = new AbortController().signal): Promise<Operation> {
     for (;;) {
@@ -326,13 +324,13 @@ export class Operations {
     await driven?.done;
   }
 
-  /** The next request under this key gets the operation that made the wish true. */
+  /** Maps the key to the operation that put the sandbox into this state. */
   async #rememberAlready(
     tx: Transaction,
-    order: OperationRequest<SandboxRequestKind>,
+    request: OperationRequest<SandboxRequestKind>,
     key: Key,
   ): Promise<void> {
-    const done = await findLastSucceeded(tx, order.sandboxId, KINDS_THAT_SATISFY[order.kind]);
+    const done = await findLastSucceeded(tx, request.sandboxId, KINDS_THAT_SATISFY[request.kind]);
     if (done !== undefined) await rememberKey(tx, key, done.id, this.#keyExpiry());
   }
 
@@ -352,13 +350,13 @@ export class Operations {
 }
 
 function keyOf(
-  order: { readonly caller: Caller; readonly kind: string; readonly request: unknown },
+  request: { readonly caller: Caller; readonly kind: string; readonly request: unknown },
   sandboxId: SandboxId | '',
 ): Key | undefined {
-  const { org, idempotencyKey: key } = order.caller;
+  const { org, idempotencyKey: key } = request.caller;
   return key === undefined
     ? undefined
-    : { org, route: `${order.kind} ${sandboxId}`, key, bodyHash: hashBody(order.request) };
+    : { org, route: `${request.kind} ${sandboxId}`, key, bodyHash: hashBody(request.request) };
 }
 
 function answers<K extends RequestedKind>(

@@ -184,9 +184,9 @@ export interface Runtime {
     signal: AbortSignal,
   ): Promise<Captured>;
   /**
-   * Lets a frozen instance run on. `sealed` is the checkpoint that this run has sealed, or null. The files of a sealed
-   * checkpoint must not change: a runtime with `snapshotWhileRunning` continues on a new writable layer, any other runtime
-   * throws `conflict` when `sealed` is given. A running instance is left alone.
+   * Lets a frozen instance run on. A running instance is left alone. `sealed` is the checkpoint that this run has sealed, or
+   * null. What the instance writes after the thaw must not change the files of that checkpoint. A runtime whose instance
+   * would still write to sealed files (gVisor, which has no `snapshotWhileRunning`) throws `conflict`.
    */
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void>;
 

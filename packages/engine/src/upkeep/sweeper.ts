@@ -80,9 +80,8 @@ export class Sweeper {
     const waiting = known?.generation === generation ? known : undefined;
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;
     try {
-      const filesInstead = filesInsteadOf(sandbox, waiting?.isSlow === true);
-      if (how === 'pause')
-        await pauseByPolicy(ctx, sandbox, { reason, guard, filesOnlyFallback: filesInstead });
+      const filesOnlyFallback = filesOnlyFallbackOf(sandbox, waiting?.isSlow === true);
+      if (how === 'pause') await pauseByPolicy(ctx, sandbox, { reason, guard, filesOnlyFallback });
       else await killByPolicy(ctx, sandbox, reason, guard);
       this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
@@ -90,7 +89,7 @@ export class Sweeper {
       const fault = captureFailure(thrown);
       const isSlow = fault?.code === 'timeout';
       // Every attempt freezes the sandbox for a while and writes events, so a lasting cause is not retried soon.
-      const isStuck = fault !== undefined && filesInsteadOf(sandbox, isSlow) === 'never';
+      const isStuck = fault !== undefined && filesOnlyFallbackOf(sandbox, isSlow) === 'never';
       const waitMs = isStuck
         ? ctx.settings.pauseRetryMs
         : Math.min(MAX_BACKOFF_MS, (waiting?.waitMs ?? 500) * 2);
@@ -123,7 +122,7 @@ export class Sweeper {
 }
 
 /** The sandbox's policy says whether it may lose its processes. After one slow capture only: the machine may be at fault. */
-function filesInsteadOf({ config }: Sandbox, wasSlow: boolean): FilesOnlyFallback {
+function filesOnlyFallbackOf({ config }: Sandbox, wasSlow: boolean): FilesOnlyFallback {
   if (!config.fallback.includes('files')) return 'never';
   return wasSlow ? 'on failure or timeout' : 'on failure';
 }

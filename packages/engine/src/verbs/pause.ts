@@ -84,7 +84,7 @@ async function sealAndPause(
   caller: Caller,
   sandboxId: SandboxId,
   request: PauseRequest,
-  { reason, guard, filesOnlyFallback: filesInstead }: PausePolicy,
+  { reason, guard, filesOnlyFallback }: PausePolicy,
 ): Promise<PausedBy> {
   const { runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
   const mode = sealMode(runtimeOf(ctx, { runtime }), request.mode, 'be paused');
@@ -96,7 +96,7 @@ async function sealAndPause(
     kept: false,
     name: null,
     expiresAt: null,
-    filesOnlyFallback: filesInstead,
+    filesOnlyFallback,
     extraWrites: noExtraWrites,
   };
   const ended = await ctx.operations.runIdempotent({
