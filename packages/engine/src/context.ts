@@ -43,7 +43,7 @@ export interface Context {
   readonly restores: RestoreHistory;
   /** This server's id in the database; new with every start. */
   readonly serverId: string;
-  /** True when this server holds the lock of the data directory, so that no other server uses this database. */
+  /** True when this server holds the lock of the data directory: no other server uses this database. */
   readonly ownsDataDirectory: boolean;
   /** The id of the data directory that holds the sandboxes and checkpoints. */
   readonly dataDirectoryId: string;

@@ -217,7 +217,7 @@ const RESTORE_HINT = {
   hint: 'The sandbox stays paused. Try again, or resume with mode "files" to start from its files.',
 };
 
-/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `settleFailedStart` observes. */
+/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `resolveFailedStart` observes. */
 function isRestoreTimeout(thrown: unknown, { checkpoint, use }: StartSource): thrown is TorporError {
   const isTimeout = thrown instanceof TorporError && thrown.code === 'timeout';
   return isTimeout && use === 'memory' && checkpoint.parts.memory && !checkpoint.external;

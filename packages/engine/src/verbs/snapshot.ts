@@ -1,4 +1,4 @@
-/** Snapshot: a checkpoint of a sandbox that goes on as it was. */
+/** Snapshot: a checkpoint of a sandbox that stays in its state. */
 import {
   type CheckpointView,
   type OperationId,
