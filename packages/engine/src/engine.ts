@@ -4,8 +4,8 @@
  * keeps those right when machines, networks and processes fail.
  */
 import { Background } from './background.ts';
+import { deleteCheckpoint } from './checkpoints/deletion.ts';
 import { findKept, listKept, releaseCheckpoint } from './checkpoints/kept.ts';
-import { deleteCheckpoint } from './checkpoints/retention.ts';
 import { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { Context } from './context.ts';
 import { listDiskEvents } from './disk/events.ts';

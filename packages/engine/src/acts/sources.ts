@@ -2,7 +2,14 @@
  * What a sandbox may be started from, best first. The list holds only what the caller's policy allows: to fall back
  * further is the caller's decision.
  */
-import { type ErrorCode, type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointPart,
+  type ErrorCode,
+  type Fallback,
+  type Loss,
+  type SourceKind,
+  TorporError,
+} from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { type Operation, requestedCheckpoint, requestedFallback } from '../operations/operation.ts';
@@ -11,7 +18,8 @@ import { findTemplate, firstCheckpoint } from '../templates/template.ts';
 
 export interface StartSource {
   readonly checkpoint: Checkpoint;
-  readonly use: 'memory' | 'files';
+  /** `memory` means the memory on top of the files. */
+  readonly use: CheckpointPart;
   readonly kind: SourceKind;
   /** True for the memory of a checkpoint whose files are the next source. */
   readonly hasFilesNext: boolean;

@@ -10,9 +10,6 @@ import { withTimeout } from '../with-timeout.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
 import { type PartCheck, provesDamage, recordChecks } from './health-record.ts';
 
-/** What a start uses: `memory` means the memory on top of the files. */
-export type Use = 'memory' | 'files';
-
 /** The parts that can be checked. A checkpoint that a provider keeps counts as files: its parts are not visible. */
 function partsOf({ parts, external }: Checkpoint): readonly CheckpointPart[] {
   return parts.memory && !external ? ['files', 'memory'] : ['files'];
@@ -29,7 +26,7 @@ function selectionOf({ memoryEntries }: Runtime, part: CheckpointPart): ContentS
 async function inspectFor(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: Use,
+  use: CheckpointPart,
   bound: { readonly ms: number; readonly signal?: AbortSignal | undefined },
 ): Promise<MemoryVerdict> {
   const runtime = runtimeOf(ctx, checkpoint);
@@ -57,7 +54,7 @@ export async function inspectWhole(ctx: Context, checkpoint: Checkpoint): Promis
   await inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms: ctx.settings.callMs });
 }
 
-function wholeOf(checkpoint: Checkpoint): Use {
+function wholeOf(checkpoint: Checkpoint): CheckpointPart {
   return partsOf(checkpoint).includes('memory') ? 'memory' : 'files';
 }
 
@@ -101,7 +98,7 @@ export async function proofAgainstFiles(
 export async function checkBeforeStart(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: Use,
+  use: CheckpointPart,
   signal: AbortSignal,
 ): Promise<void> {
   const { id } = checkpoint;
@@ -148,7 +145,7 @@ async function readAgain(
 export async function recordStartFault(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: Use,
+  use: CheckpointPart,
   error: TorporError,
 ): Promise<void> {
   const part = checkpoint.external ? 'files' : use;

@@ -14,7 +14,7 @@ import {
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import { recordEvent } from '../ledger/transition.ts';
-import { lockOwner, type Sandbox } from '../sandbox.ts';
+import { lockSandboxOf, type Sandbox } from '../sandbox.ts';
 import { type Checkpoint, lockSealed } from './checkpoint.ts';
 
 /** The result of one check of one part: no fault, a proved fault, or an error that prevented the check. */
@@ -111,7 +111,7 @@ async function writeAssessment(
   times?: ReadTimes,
 ): Promise<CheckpointHealth> {
   return ctx.db.transaction(async (tx) => {
-    const owner = await lockOwner(tx, checkpoint.sandboxId);
+    const sandbox = await lockSandboxOf(tx, checkpoint.sandboxId);
     // A checkpoint that was deleted meanwhile has no health any more.
     const before = await lockSealed(tx, checkpoint.id);
     if (before === undefined) return checkpoint.health;
@@ -131,13 +131,13 @@ async function writeAssessment(
         healthWord(after) === 'missing' ? 1 : 0,
       ],
     );
-    if (owner === undefined || isSame(before, after)) return health;
+    if (sandbox === undefined || isSame(before, after)) return health;
     const parts = partsAtFault(after);
     const located = { checkpointId: checkpoint.id, location: checkpoint.location, parts };
     await recordEvent(
       ctx,
       tx,
-      owner,
+      sandbox,
       'checkpoint.health',
       { ...located, health, code, detail },
       { operationId: null },

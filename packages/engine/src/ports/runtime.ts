@@ -7,6 +7,7 @@
 import type {
   Capabilities,
   CheckpointId,
+  CheckpointPart,
   EventData,
   Loss,
   Network,
@@ -84,7 +85,7 @@ export interface StartSpec {
 
 export interface Started {
   /** What was really restored; `memory` only when the processes were. */
-  readonly kind: 'memory' | 'files';
+  readonly kind: CheckpointPart;
   readonly lost: readonly Loss[];
 }
 
@@ -141,7 +142,7 @@ export interface Runtime {
   start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: 'memory' | 'files',
+    use: CheckpointPart,
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started>;
@@ -177,12 +178,7 @@ export interface Runtime {
   /** A runtime for which the purpose makes no difference ignores it. The default is `pause`. */
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void>;
   /** Captures a frozen instance. The instance stays frozen and intact, also after a failure. */
-  capture(
-    instance: Instance,
-    mode: 'memory' | 'files',
-    staging: Staging,
-    signal: AbortSignal,
-  ): Promise<Captured>;
+  capture(instance: Instance, mode: CheckpointPart, staging: Staging, signal: AbortSignal): Promise<Captured>;
   /**
    * Lets a frozen instance run on. A running instance is left alone. `sealed` is the checkpoint that this run has sealed, or
    * null. What the instance writes after the thaw must not change the files of that checkpoint. A runtime whose instance

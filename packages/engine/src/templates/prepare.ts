@@ -14,7 +14,7 @@ import {
   markSealed,
   type SealResult,
 } from '../checkpoints/checkpoint.ts';
-import { removeBytes } from '../checkpoints/retention.ts';
+import { removeBytes } from '../checkpoints/deletion.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import type { Caller } from '../operations/operations.ts';

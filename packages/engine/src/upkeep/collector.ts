@@ -12,7 +12,7 @@ import {
   listToScrub,
   listUnfinished,
   removeBytes,
-} from '../checkpoints/retention.ts';
+} from '../checkpoints/deletion.ts';
 import type { Context } from '../context.ts';
 import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
 import type { Queryable } from '../ports/database.ts';

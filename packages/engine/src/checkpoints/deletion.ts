@@ -9,7 +9,7 @@ import { type CheckpointId, type EventData, type SandboxId, TorporError } from '
 import { type Context, runtimeOf } from '../context.ts';
 import { recordEvent } from '../ledger/transition.ts';
 import { ConstraintViolation, type Queryable } from '../ports/database.ts';
-import { lockOwner } from '../sandbox.ts';
+import { lockSandboxOf } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
 import {
   CHECKPOINT_COLUMNS,
@@ -68,15 +68,15 @@ export async function deleteIfUnreferenced(
   if (checkpoint === undefined || checkpoint.state === 'deleted') return false;
   try {
     await ctx.db.transaction(async (tx) => {
-      const owner = await lockOwner(tx, checkpoint.sandboxId);
+      const sandbox = await lockSandboxOf(tx, checkpoint.sandboxId);
       if (why !== 'unreferenced')
         await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
       const news = await markDeleted(tx, id, ctx.clock.now());
-      if (owner === undefined || !news) return;
+      if (sandbox === undefined || !news) return;
       await recordEvent(
         ctx,
         tx,
-        owner,
+        sandbox,
         'checkpoint.deleted',
         { checkpointId: id, why },
         { operationId: null },
@@ -195,13 +195,13 @@ export async function announceExpiry(ctx: Context, checkpoint: Checkpoint): Prom
   const { id, expiresAt } = checkpoint;
   if (expiresAt === null) return;
   await ctx.db.transaction(async (tx) => {
-    const owner = await lockOwner(tx, checkpoint.sandboxId);
+    const sandbox = await lockSandboxOf(tx, checkpoint.sandboxId);
     await tx.query('UPDATE checkpoints SET expiry_announced_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
-    if (owner === undefined) return;
+    if (sandbox === undefined) return;
     await recordEvent(
       ctx,
       tx,
-      owner,
+      sandbox,
       'checkpoint.expiring',
       { checkpointId: id, expiresAt },
       { operationId: null },
