@@ -47,8 +47,8 @@ async function bench(name: string, db: Database, size: number, before: number): 
     faults: noFaults,
     report: () => {},
     serverId: `bench-${size}`,
-    alone: true,
-    home: 'home',
+    ownsDataDirectory: true,
+    dataDirectoryId: 'home',
   });
   await engine.start({ rounds: false });
   await fill(db, size - before);

@@ -90,8 +90,8 @@ export class HistoryWorld {
       faults: noFaults,
       report: () => {},
       serverId: `server-${index}-${++this.#started}`,
-      alone: this.#databases.length === 1,
-      home: 'home',
+      ownsDataDirectory: this.#databases.length === 1,
+      dataDirectoryId: 'home',
     });
     const server = { engine, crashSwitch };
     this.servers[index] = server;

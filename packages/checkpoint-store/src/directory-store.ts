@@ -27,9 +27,9 @@ import {
   type Manifest,
   type ManifestDraft,
   partsOfContent,
-  type Sealed,
   type Staging,
   type StoredCheckpoint,
+  type StoredSeal,
   selectsLayers,
   systemClock,
   type Verified,
@@ -123,7 +123,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     });
   }
 
-  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<Sealed> {
+  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<StoredSeal> {
     const id = staging.checkpointId;
     return this.#exclusively(id, async (place) => {
       signal?.throwIfAborted();
@@ -231,7 +231,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     place: Place,
     manifest: ManifestDraft,
     signal: AbortSignal | undefined,
-  ): Promise<Sealed> {
+  ): Promise<StoredSeal> {
     const staged = this.#pathOf('staging', id);
     const content = join(staged, 'content');
     if (!(await mapWriteErrors(place, content, () => this.#exists(content))))
@@ -267,7 +267,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   /** Seals a sealed checkpoint again: syncs, because an earlier process may have crashed between the rename and the sync. */
-  async #resealExisting(id: CheckpointId, place: Place): Promise<Sealed> {
+  async #resealExisting(id: CheckpointId, place: Place): Promise<StoredSeal> {
     await mapWriteErrors(place, this.#pathOf('sealed', id), () => this.#syncParents());
     const { manifest, nodes } = await this.#inspect(id);
     return { manifest, bytes: allocatedBytes(nodes) };

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import * as files from 'node:fs/promises';
 import { join } from 'node:path';
-import type { CheckpointStore, ManifestDraft, Sealed, Staging, StoredCheckpoint } from '@torpor/engine';
+import type { CheckpointStore, ManifestDraft, Staging, StoredCheckpoint, StoredSeal } from '@torpor/engine';
 import { type CheckpointId, makeId } from '@torpor/protocol';
 
 export function newCheckpointId(): CheckpointId {
@@ -37,7 +37,7 @@ export async function fill(staging: Staging): Promise<void> {
   await files.mkdir(join(staging.path, 'empty'));
 }
 
-export async function sealSmall(store: CheckpointStore, id: CheckpointId): Promise<Sealed> {
+export async function sealSmall(store: CheckpointStore, id: CheckpointId): Promise<StoredSeal> {
   const staging = await store.stage(id);
   await fill(staging);
   return store.seal(staging, manifestFor(id));

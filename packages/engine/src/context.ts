@@ -1,28 +1,19 @@
 /** What every part of the engine works with: the ports, the settings, the shared services and this server's id. */
-import {
-  type Capabilities,
-  type EventData,
-  type EventType,
-  type OperationId,
-  TorporError,
-} from '@torpor/protocol';
+import { type Capabilities, TorporError } from '@torpor/protocol';
 import type { Background } from './background.ts';
 import type { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
-import { appendEvents, type NewEvent } from './ledger/append.ts';
 import type { NotificationSubscription } from './ledger/notification-subscription.ts';
-import { type Command, decide } from './lifecycle.ts';
 import type { Operations } from './operations/operations.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
 import type { Clock } from './ports/clock.ts';
-import type { Database, Transaction } from './ports/database.ts';
+import type { Database } from './ports/database.ts';
 import type { Ids } from './ports/ids.ts';
 import type { Processes } from './ports/processes.ts';
 import type { Runtime } from './ports/runtime.ts';
 import type { TrafficGate } from './ports/traffic-gate.ts';
-import { type Sandbox, type SandboxChange, updateSandbox } from './sandbox.ts';
 import type { Settings } from './settings.ts';
 import type { EndedInstances } from './upkeep/ended-instances.ts';
 
@@ -52,10 +43,10 @@ export interface Context {
   readonly restores: RestoreHistory;
   /** This server's id in the database; new with every start. */
   readonly serverId: string;
-  /** True when this server holds the lock of the data directory, so that no other server uses this database. */
-  readonly alone: boolean;
+  /** True when this server holds the lock of the data directory: no other server uses this database. */
+  readonly ownsDataDirectory: boolean;
   /** The id of the data directory that holds the sandboxes and checkpoints. */
-  readonly home: string;
+  readonly dataDirectoryId: string;
   /** Fires when the engine stops; rounds then end between two items. */
   readonly stopping: AbortSignal;
 }
@@ -77,51 +68,4 @@ export function requirePause(runtime: Runtime, what: string): Exclude<Capabiliti
     );
   }
   return pause;
-}
-
-export interface StepExtras {
-  readonly operationId: OperationId | null;
-  readonly change?: SandboxChange;
-  readonly generation?: number;
-  readonly baseId?: NewEvent['baseId'];
-  readonly checkpointId?: NewEvent['checkpointId'];
-  /** Ledger lines to append behind this one: the changes of the sandbox's jobs. */
-  readonly also?: readonly NewEvent[];
-}
-
-/**
- * Takes one step of the lifecycle in the caller's transaction: writes the event, the state and the fields that
- * belong to it. A command that the lifecycle does not allow is refused before anything is written.
- */
-export async function take<T extends EventType>(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  command: Command,
-  event: T,
-  data: EventData<T>,
-  extras: StepExtras,
-): Promise<Sandbox> {
-  const decision = decide(sandbox.state, command);
-  if (decision.kind !== 'step' || decision.event !== event) {
-    throw new TorporError('conflict', `A sandbox that is ${sandbox.state} cannot take "${command}".`, {
-      sandboxId: sandbox.id,
-    });
-  }
-  return note(ctx, tx, sandbox, event, data, { ...extras, state: decision.to });
-}
-
-/** Writes an event, with or without a change of state. */
-export async function note<T extends EventType>(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  event: T,
-  data: EventData<T>,
-  extras: StepExtras & Pick<NewEvent, 'state'>,
-): Promise<Sandbox> {
-  const { change, also = [], ...head } = extras;
-  const changed = change === undefined ? sandbox : await updateSandbox(tx, sandbox, change);
-  const line: NewEvent = { id: ctx.ids.next('evt'), at: ctx.clock.now(), type: event, data, ...head };
-  return appendEvents(tx, changed, [line, ...also]);
 }

@@ -4,8 +4,8 @@
  * keeps those right when machines, networks and processes fail.
  */
 import { Background } from './background.ts';
+import { deleteCheckpoint } from './checkpoints/deletion.ts';
 import { findKept, listKept, releaseCheckpoint } from './checkpoints/kept.ts';
-import { deleteCheckpoint } from './checkpoints/retention.ts';
 import { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { Context } from './context.ts';
 import { listDiskEvents } from './disk/events.ts';
@@ -20,7 +20,7 @@ import { runtimes, template, templates } from './queries/catalogue.ts';
 import { checkpoint, checkpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
 import { allJobs, job, jobs } from './queries/jobs.ts';
 import { operation, operations } from './queries/operations.ts';
-import { find, get, isStartable, list, listByStart } from './queries/sandboxes.ts';
+import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
 import { expirePaused } from './retention/expire.ts';
 import { Rounds } from './rounds.ts';
 import { deleteTemplate } from './templates/delete.ts';
@@ -76,7 +76,7 @@ const QUERIES = {
   find,
   list,
   listByStart,
-  isStartable,
+  hasUsableCheckpoint,
   agent,
   dial,
   checkpoint,
@@ -111,7 +111,7 @@ function disk(ctx: Context): DiskState | undefined {
 }
 
 /** What the engine is given; it makes the rest of its context itself. */
-export type EngineParts = Omit<
+export type EngineDependencies = Omit<
   Context,
   | 'background'
   | 'operations'
@@ -129,7 +129,7 @@ export type EngineParts = Omit<
 export type Engine = ReturnType<typeof createEngine>;
 
 /** An engine that has not started yet: `start` joins the database. */
-export function createEngine({ reserve, ...parts }: EngineParts) {
+export function createEngine({ reserve, ...parts }: EngineDependencies) {
   const stopping = new AbortController();
   const notifications = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
   const ctx: Context = {

@@ -1,6 +1,6 @@
 /**
- * Named places between two effects, at which a crash campaign kills the server. Outside of such a campaign passing
- * a place costs nothing.
+ * Fault points: named places between two effects, at which a crash campaign kills the server. Outside of such a campaign
+ * passing a fault point costs nothing.
  */
 import type { OperationKind } from '@torpor/protocol';
 
@@ -11,32 +11,32 @@ const SEAL = ['claimed', 'closed', 'synced', 'frozen', 'cut', 'captured', 'seale
 const THAWED = 'seal-thawed';
 const KILL = ['claimed', 'destroyed', 'committed'] as const;
 
-export type Place =
+export type FaultPointName =
   | `start-${(typeof START)[number]}`
   | `seal-${(typeof SEAL)[number]}`
   | typeof THAWED
   | `kill-${(typeof KILL)[number]}`;
 
-export type FaultPoint = `${OperationKind}.${Place}`;
+export type FaultPoint = `${OperationKind}.${FaultPointName}`;
 
-const starting = START.map((name): Place => `start-${name}`);
-const sealing = SEAL.map((name): Place => `seal-${name}`);
-const killing = KILL.map((name): Place => `kill-${name}`);
+const starting = START.map((name): FaultPointName => `start-${name}`);
+const sealing = SEAL.map((name): FaultPointName => `seal-${name}`);
+const killing = KILL.map((name): FaultPointName => `kill-${name}`);
 
-/** The places that each kind of operation passes, by how a sandbox continues after a snapshot. */
-function pointsWhere(goingOn: readonly Place[]): readonly FaultPoint[] {
-  const places: Readonly<Record<OperationKind, readonly Place[]>> = {
+/** The fault points that each kind of operation passes. `afterSnapshot` are those of a sandbox that continues. */
+function pointsWhere(afterSnapshot: readonly FaultPointName[]): readonly FaultPoint[] {
+  const names: Readonly<Record<OperationKind, readonly FaultPointName[]>> = {
     create: starting,
     pause: sealing,
     resume: starting,
-    snapshot: [...sealing, ...goingOn],
-    fork: [...sealing, ...goingOn],
+    snapshot: [...sealing, ...afterSnapshot],
+    fork: [...sealing, ...afterSnapshot],
     rollback: [...sealing, ...starting],
     recover: [],
     kill: killing,
   };
-  return Object.entries(places).flatMap(([kind, each]) =>
-    each.map((place): FaultPoint => `${kind as OperationKind}.${place}`),
+  return Object.entries(names).flatMap(([kind, each]) =>
+    each.map((name): FaultPoint => `${kind as OperationKind}.${name}`),
   );
 }
 
@@ -46,7 +46,7 @@ export const FAULT_POINTS = pointsWhere([THAWED]);
 export const FAULT_POINTS_BY_START = pointsWhere(starting);
 
 export interface FaultPoints {
-  /** Packages that build on the engine have places of their own. */
+  /** Packages that build on the engine have fault points of their own. */
   pass(point: FaultPoint | `session.${string}` | `build.${string}`): Promise<void> | void;
 }
 

@@ -10,7 +10,7 @@ import type { Queryable, Transaction } from './ports/database.ts';
 import { SANDBOX_COLUMNS, type Sandbox, toSandbox } from './sandbox.ts';
 
 /** Marks a sandbox as used now. Never moves the time of use backwards. */
-export async function touch(tx: Transaction, id: SandboxId, now: number): Promise<void> {
+export async function recordActivity(tx: Transaction, id: SandboxId, now: number): Promise<void> {
   await tx.query(
     `INSERT INTO sandbox_activity (sandbox_id, active_at, idle_at)
      SELECT id, CAST($2 AS {integer}),
@@ -23,7 +23,7 @@ export async function touch(tx: Transaction, id: SandboxId, now: number): Promis
 }
 
 /** For a sandbox that stops running: it cannot be idle. */
-export async function forgetActivity(tx: Transaction, id: SandboxId): Promise<void> {
+export async function deleteActivity(tx: Transaction, id: SandboxId): Promise<void> {
   await tx.query('DELETE FROM sandbox_activity WHERE sandbox_id = $1', [id]);
 }
 
@@ -95,7 +95,7 @@ export class Leases {
     const now = this.#ctx.clock.now();
     try {
       await this.#ctx.db.transaction(async (tx) => {
-        for (const id of ids) await touch(tx, id, now);
+        for (const id of ids) await recordActivity(tx, id, now);
       });
     } catch (thrown) {
       for (const id of ids) this.#used.add(id);

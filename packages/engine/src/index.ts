@@ -1,7 +1,7 @@
 export type { Report } from './context.ts';
 export { DiskReserve } from './disk/reserve.ts';
 export type { DiskState } from './disk/watch.ts';
-export { createEngine, type Engine, type EngineParts } from './engine.ts';
+export { createEngine, type Engine, type EngineDependencies } from './engine.ts';
 export {
   FAULT_POINTS,
   FAULT_POINTS_BY_START,
@@ -40,4 +40,4 @@ export { startWorker, type Worker } from './queue/worker.ts';
 export { DEFAULT_SETTINGS, ENGINE_SETTING_ORDER, ENGINE_SETTINGS, type Settings } from './settings.ts';
 export { inPages } from './upkeep/pages.ts';
 export type { ReconcileRound } from './upkeep/reconciler.ts';
-export { within } from './within.ts';
+export { withTimeout } from './with-timeout.ts';

@@ -60,7 +60,7 @@ describe('the lifecycle', () => {
     for (const state of SANDBOX_STATES) expect(decide(state, 'kill').kind, state).not.toBe('refused');
   });
 
-  it('accepts a wish that is true already', () => {
+  it('accepts a request for the state that the sandbox is in already', () => {
     expect(decide('paused', 'pause')).toEqual({ kind: 'already' });
     expect(decide('running', 'resume')).toEqual({ kind: 'already' });
     expect(decide('killed', 'kill')).toEqual({ kind: 'already' });

@@ -4,8 +4,8 @@
  */
 import { type ErrorCode, type EventType, isTerminal, type SandboxState } from '@torpor/protocol';
 
-/** What callers and policies ask for. */
-export type Wish =
+/** What callers and policies request. */
+export type LifecycleRequest =
   | 'pause'
   | 'resume'
   | 'snapshot'
@@ -17,8 +17,8 @@ export type Wish =
   | 'set_services'
   | 'kill';
 
-/** The result of an effect, or what an observation found. */
-type Finding =
+/** The outcome of an effect or of an observation. */
+type Outcome =
   | 'started'
   | 'start_failed'
   | 'sealed'
@@ -28,19 +28,19 @@ type Finding =
   | 'lost'
   | 'destroyed';
 
-export type Command = Wish | Finding;
+export type Command = LifecycleRequest | Outcome;
 
 interface Step {
   readonly to: SandboxState;
   readonly event: EventType;
 }
 
-/** The wish is accepted without a change of state; its effects report their own findings. */
-const admitted = 'admitted';
-/** The wish is true already, so that to ask again is no error. */
+/** The request is accepted without a change of state; its effects report their own outcomes. */
+const accepted = 'accepted';
+/** The sandbox is in the requested state already, so a repeated request is no error. */
 const already = 'already';
 
-type Entry = Step | typeof admitted | typeof already;
+type Entry = Step | typeof accepted | typeof already;
 
 const step = (to: SandboxState, event: EventType): Step => ({ to, event });
 const kill = step('killing', 'sandbox.killing');
@@ -56,9 +56,9 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
   running: {
     pause: step('pausing', 'sandbox.pausing'),
     resume: already,
-    snapshot: admitted,
+    snapshot: accepted,
     snapshotted: step('running', 'checkpoint.sealed'),
-    fork: admitted,
+    fork: accepted,
     rollback: step('pausing', 'sandbox.pausing'),
     set_lifetime: step('running', 'lifetime.set'),
     set_retention: step('running', 'retention.set'),
@@ -78,8 +78,8 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
   paused: {
     pause: already,
     resume: step('resuming', 'sandbox.resuming'),
-    snapshot: admitted,
-    fork: admitted,
+    snapshot: accepted,
+    fork: accepted,
     rollback: step('resuming', 'sandbox.resuming'),
     set_lifetime: step('paused', 'lifetime.set'),
     set_retention: step('paused', 'retention.set'),
@@ -95,7 +95,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     kill,
   },
   // A kill is repeated until the runtime has answered.
-  killing: { destroyed: step('killed', 'sandbox.killed'), kill: admitted },
+  killing: { destroyed: step('killed', 'sandbox.killed'), kill: accepted },
   killed: { kill: already },
   failed: { kill: already },
   lost: { kill: already },
@@ -103,14 +103,14 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
 
 export type Decision =
   | ({ readonly kind: 'step' } & Step)
-  | { readonly kind: 'admitted' }
+  | { readonly kind: 'accepted' }
   | { readonly kind: 'already' }
   | { readonly kind: 'refused'; readonly code: ErrorCode };
 
 export function decide(state: SandboxState, command: Command): Decision {
   const entry = LIFECYCLE[state][command];
   if (entry === undefined) return { kind: 'refused', code: refusal(state) };
-  if (entry === admitted || entry === already) return { kind: entry };
+  if (entry === accepted || entry === already) return { kind: entry };
   return { kind: 'step', ...entry };
 }
 

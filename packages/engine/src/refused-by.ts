@@ -1,4 +1,4 @@
-/** The error for a wish that the sandbox's state does not allow. For a lost sandbox it names the lost checkpoint. */
+/** The error for a request that the sandbox's state does not allow. For a lost sandbox it names the lost checkpoint. */
 import { type ErrorDetails, lostDetails, TorporError } from '@torpor/protocol';
 import { refusal } from './lifecycle.ts';
 import type { Sandbox } from './sandbox.ts';

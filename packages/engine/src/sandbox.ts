@@ -1,6 +1,7 @@
 /** A sandbox as the database has it: its configuration, and its state after the last event. */
 import type {
   CheckpointId,
+  CheckpointPart,
   DeclaredService,
   Evidence,
   Fallback,
@@ -27,7 +28,7 @@ interface SandboxConfig {
   readonly autoResume: boolean;
   readonly preview: 'public' | 'private';
   /** What a pause by timeout or idleness keeps; absent: as much as the runtime can. */
-  readonly pauseMode?: 'memory' | 'files' | undefined;
+  readonly pauseMode?: CheckpointPart | undefined;
   /** Absent: native. */
   readonly dialect?: Dialect | undefined;
 }
@@ -166,7 +167,7 @@ export async function lockSandbox(tx: Transaction, id: SandboxId): Promise<Sandb
 }
 
 /** The sandbox that a checkpoint belongs to, locked for an event; undefined for a template's checkpoint. */
-export async function lockOwner(tx: Transaction, id: SandboxId | null): Promise<Sandbox | undefined> {
+export async function lockSandboxOf(tx: Transaction, id: SandboxId | null): Promise<Sandbox | undefined> {
   if (id === null || (await findSandbox(tx, id)) === undefined) return undefined;
   return lockSandbox(tx, id);
 }

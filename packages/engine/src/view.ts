@@ -1,7 +1,7 @@
 /** Database records as callers see them. */
 import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@torpor/protocol';
 import { type Checkpoint, SHARED_ORG } from './checkpoints/checkpoint.ts';
-import { viewHealth } from './checkpoints/health.ts';
+import { viewHealth } from './checkpoints/health-record.ts';
 import type { OpenOperation, Operation } from './operations/operation.ts';
 import type { AppliedRetention } from './retention/policy.ts';
 import type { Sandbox } from './sandbox.ts';

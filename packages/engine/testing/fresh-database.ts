@@ -52,10 +52,10 @@ export interface FreshOptions extends AdapterOptions {
 }
 
 export async function freshDatabase(kind: DatabaseKind, options: FreshOptions = {}): Promise<FreshDatabase> {
-  const place = kind === 'sqlite' ? await sqlitePlace() : await postgresPlace(options.migrated ?? true);
+  const database = kind === 'sqlite' ? await createSqlite() : await createPostgres(options.migrated ?? true);
   const opened: MigratableDatabase[] = [];
   const open = async (adapterOptions: AdapterOptions = {}) => {
-    const db = await place.open(adapterOptions);
+    const db = await database.open(adapterOptions);
     opened.push(db);
     return db;
   };
@@ -63,22 +63,22 @@ export async function freshDatabase(kind: DatabaseKind, options: FreshOptions = 
   if (options.migrated ?? true) await migrate(db, ALL_MIGRATIONS);
   return {
     db,
-    ...place.address,
+    ...database.address,
     openAnother: open,
     dispose: async () => {
       await Promise.all(opened.map((one) => one.close()));
-      await place.remove();
+      await database.remove();
     },
   };
 }
 
-interface Place {
+interface TestDatabase {
   readonly address: { path: string } | { url: string };
   open(options: AdapterOptions): Promise<MigratableDatabase>;
   remove(): Promise<void>;
 }
 
-async function sqlitePlace(): Promise<Place> {
+async function createSqlite(): Promise<TestDatabase> {
   const directory = await mkdtemp(join(await fastDirectory(), 'torpor-database-'));
   const path = join(directory, 'torpor.db');
   return {
@@ -96,7 +96,7 @@ async function fastDirectory(): Promise<string> {
   );
 }
 
-async function postgresPlace(migrated: boolean): Promise<Place> {
+async function createPostgres(migrated: boolean): Promise<TestDatabase> {
   const server = inject('postgresUrl');
   if (server === null) throw new Error('There is no PostgreSQL on this machine.');
   const name = `torpor_test_${randomBytes(8).toString('hex')}`;

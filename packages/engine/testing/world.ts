@@ -1,6 +1,6 @@
 /** An engine for tests: a real database, a runtime and a store in memory, a manual clock. */
 
-import { createEngine, type Engine, type EngineParts } from '../src/engine.ts';
+import { createEngine, type Engine, type EngineDependencies } from '../src/engine.ts';
 import { noFaults } from '../src/fault-points.ts';
 import type { Database } from '../src/ports/database.ts';
 import { randomIds } from '../src/ports/ids.ts';
@@ -26,14 +26,14 @@ export interface World {
   readonly reported: Reported[];
   readonly engine: Engine;
   /** Starts another engine on the same database, runtime and store: a second server, or the first after a restart. */
-  another(parts?: Partial<EngineParts>): Promise<Engine>;
+  another(parts?: Partial<EngineDependencies>): Promise<Engine>;
   dispose(): Promise<void>;
 }
 
 export interface WorldOptions {
   readonly settings?: Partial<Settings>;
   readonly runtimes?: (world: { readonly store: VirtualStore }) => readonly Runtime[];
-  readonly parts?: (parts: EngineParts) => Partial<EngineParts>;
+  readonly parts?: (parts: EngineDependencies) => Partial<EngineDependencies>;
 }
 
 export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}): Promise<World> {
@@ -46,8 +46,8 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
     [runtime, ...(options.runtimes?.({ store }) ?? [])].map((r) => [r.name, r]),
   );
   let servers = 0;
-  const parts = (): EngineParts => {
-    const base: EngineParts = {
+  const parts = (): EngineDependencies => {
+    const base: EngineDependencies = {
       db: fresh.db,
       store,
       runtimes,
@@ -59,13 +59,13 @@ export async function makeWorld(kind: DatabaseKind, options: WorldOptions = {}):
       faults: noFaults,
       report: (what, facts) => reported.push({ what, facts }),
       serverId: `server-${++servers}`,
-      alone: false,
-      home: 'home',
+      ownsDataDirectory: false,
+      dataDirectoryId: 'home',
     };
     return { ...base, ...options.parts?.(base) };
   };
   const engines: Engine[] = [];
-  const another = async (more: Partial<EngineParts> = {}) => {
+  const another = async (more: Partial<EngineDependencies> = {}) => {
     const engine = createEngine({ ...parts(), ...more });
     await engine.start({ rounds: false });
     engines.push(engine);

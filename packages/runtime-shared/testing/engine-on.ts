@@ -3,7 +3,7 @@ import {
   createEngine,
   DEFAULT_SETTINGS,
   type Engine,
-  type EngineParts,
+  type EngineDependencies,
   noFaults,
   openGate,
   randomIds,
@@ -14,7 +14,7 @@ import type { FreshDatabase, RuntimeUnderTest } from '@torpor/engine/testing';
 export function engineOn(
   { runtime, store }: Pick<RuntimeUnderTest, 'runtime' | 'store'>,
   { db }: FreshDatabase,
-  report: EngineParts['report'] = () => {},
+  report: EngineDependencies['report'] = () => {},
 ): Engine {
   return createEngine({
     db,
@@ -28,7 +28,7 @@ export function engineOn(
     faults: noFaults,
     report,
     serverId: 'server-1',
-    alone: true,
-    home: 'home',
+    ownsDataDirectory: true,
+    dataDirectoryId: 'home',
   });
 }

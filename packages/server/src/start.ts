@@ -103,8 +103,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     faults: options.faults,
     report,
     serverId,
-    alone: config.database === undefined,
-    home: directory.id,
+    ownsDataDirectory: config.database === undefined,
+    dataDirectoryId: directory.id,
     reserve,
   });
   cleanup.defer(await watchLedger({ db, serverId, log: options.log, metrics }));

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type EngineParts, type Runtime, randomIds, type Settings, systemClock } from '@torpor/engine';
+import { type EngineDependencies, type Runtime, randomIds, type Settings, systemClock } from '@torpor/engine';
 import {
   type DatabaseKind,
   type MemoryRuntimeOptions,
@@ -35,7 +35,7 @@ export interface TestServerOptions {
   readonly settings?: Partial<ServerSettings>;
   readonly engineSettings?: Partial<Settings>;
   /** Replaces dependencies of the engine. */
-  readonly wrap?: (ctx: EngineParts, runtime: AgentRuntime) => Partial<EngineParts>;
+  readonly wrap?: (ctx: EngineDependencies, runtime: AgentRuntime) => Partial<EngineDependencies>;
   /** Whether the session reconciler runs and retries waiting turns. */
   readonly sessionRounds?: boolean;
   readonly wrapApp?: (ctx: AppContext) => Partial<AppContext>;
@@ -78,7 +78,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
     parts: (base) => {
       runtime = new AgentRuntime({ ...options.runtime, files: base.store as VirtualStore });
-      const ctx: EngineParts = {
+      const ctx: EngineDependencies = {
         ...base,
         clock: systemClock,
         processes: agentProcesses,

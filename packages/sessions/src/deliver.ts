@@ -3,7 +3,7 @@
  * destination is recorded before the turn is sent, the agent records the turn's id before the program gets the turn, and a
  * repeated delivery with the same id gets the recorded answer.
  */
-import { within } from '@torpor/engine';
+import { withTimeout } from '@torpor/engine';
 import { isTerminal, TorporError } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import { isTransient } from './decide.ts';
@@ -56,7 +56,7 @@ async function deliver(ctx: Context, { session, sandbox }: BoundSession, turn: T
   }
   await ctx.atFaultPoint('session.claimed');
   const message = await messageOf(ctx, session, turn);
-  const receipt = await within(
+  const receipt = await withTimeout(
     ctx.clock,
     ctx.settings.deliverMs,
     'Delivering',

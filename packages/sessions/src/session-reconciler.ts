@@ -75,7 +75,7 @@ export class SessionReconciler {
   /** Unbinds a paused sandbox that cannot be started any more, but does not kill it: its files may be restored. */
   async #checkPausedSandbox(session: Session): Promise<void> {
     const { org, sandboxId } = session;
-    if (sandboxId === null || (await this.#ctx.engine.isStartable(org, sandboxId))) return;
+    if (sandboxId === null || (await this.#ctx.engine.hasUsableCheckpoint(org, sandboxId))) return;
     const message = `No checkpoint is left that ${sandboxId} could be started from.`;
     await this.#unbindSandbox(session, { why: 'checkpoint_missing', message, from: null, threadKept: false });
   }

@@ -5,7 +5,7 @@ import { makeWorld, type World } from '../../testing/world.ts';
 
 const caller = { org: 'org' };
 
-describe('a checkpoint that a provider keeps and a start uses up', () => {
+describe('a single-use checkpoint that a provider keeps', () => {
   let world: World;
   let provider: ProviderRuntime;
   let bury: () => void;
@@ -29,7 +29,7 @@ describe('a checkpoint that a provider keeps and a start uses up', () => {
     return { id, checkpoint };
   };
 
-  it('is sealed when the provider says so, and deleted after the resume', async () => {
+  it('is sealed on the provider’s answer, and deleted after the resume', async () => {
     const { engine } = world;
     const { id, checkpoint } = await pausedOne();
     expect(checkpoint).toMatchObject({

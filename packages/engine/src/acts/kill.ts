@@ -1,12 +1,13 @@
 /** Ends a sandbox: its instance is destroyed, then its state is `killed`. */
 import { TorporError } from '@torpor/protocol';
-import { type Context, runtimeOf, take } from '../context.ts';
-import { forgetActivity } from '../idleness.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import { deleteActivity } from '../idleness.ts';
 import { jobsAtEnd } from '../jobs/follow.ts';
+import { applyTransition } from '../ledger/transition.ts';
 import { endOperation, FenceLost } from '../operations/operation.ts';
-import { commit, type OperationHandle, passFaultPoint } from '../operations/operation-handle.ts';
+import { fencedTransaction, type OperationHandle, passFaultPoint } from '../operations/operation-handle.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 /**
@@ -19,30 +20,30 @@ export async function kill(ctx: Context, handle: OperationHandle, sandbox: Sandb
     ctx.jobWatch.end(sandbox.id);
     await passFaultPoint(ctx, operation, 'kill-claimed');
     const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
-    await within(
+    await withTimeout(
       ctx.clock,
       ctx.settings.callMs,
       'Destroying',
-      (own) => runtimeOf(ctx, sandbox).destroy(upTo, own),
+      (callSignal) => runtimeOf(ctx, sandbox).destroy(upTo, callSignal),
       signal,
     );
     await passFaultPoint(ctx, operation, 'kill-destroyed');
   } catch (thrown) {
     if (thrown instanceof FenceLost) throw thrown;
     const error = TorporError.from(thrown);
-    await commit(ctx, operation, (tx) =>
+    await fencedTransaction(ctx, operation, (tx) =>
       endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }),
     );
     return openTrafficGate(ctx, sandbox.id);
   }
-  await commit(ctx, operation, async (tx, locked) => {
+  await fencedTransaction(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
-    await forgetActivity(tx, locked.id);
+    await deleteActivity(tx, locked.id);
     await endOperation(tx, operation, now, { outcome: 'succeeded', result: {} });
     const change = { endsAt: null, evidence: 'ledger', observedAt: now } as const;
-    const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_killed', operation.id);
-    const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
-    await take(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, head);
+    const jobEvents = await jobsAtEnd(ctx, tx, locked, 'sandbox_killed', operation.id);
+    const fields = { operationId: operation.id, baseId: null, checkpointId: null, change, jobEvents };
+    await applyTransition(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, fields);
   });
   await passFaultPoint(ctx, operation, 'kill-committed');
   await cutAndOpenTrafficGate(ctx, sandbox.id);

@@ -4,15 +4,10 @@
  */
 import type { CheckpointId, LostCheckpoint, TorporError } from '@torpor/protocol';
 import { findCheckpoint, listCheckpoints } from '../checkpoints/checkpoint.ts';
-import { proofAgainstFiles } from '../checkpoints/soundness.ts';
+import { proofAgainstFiles } from '../checkpoints/checks.ts';
 import type { Context } from '../context.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { nothingToStartFrom } from './sources.ts';
-
-/** Whether any checkpoint of the sandbox could be started, under any policy. Yes, unless all are proved unusable. */
-export async function hasUsableCheckpoint(ctx: Context, sandbox: Sandbox): Promise<boolean> {
-  return (await proofOfLoss(ctx, sandbox)) === undefined;
-}
 
 /**
  * The proof that no checkpoint of the sandbox can be started: the fault of the files of its newest checkpoint, when

@@ -8,18 +8,20 @@ import {
   findWriting,
   markDeleted,
   markSealed,
-  type Sealed,
+  type SealResult,
 } from '../checkpoints/checkpoint.ts';
-import { type Context, runtimeOf, take } from '../context.ts';
-import { forgetActivity } from '../idleness.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import { deleteActivity } from '../idleness.ts';
 import { jobsAtEnd } from '../jobs/follow.ts';
+import { applyTransition } from '../ledger/transition.ts';
 import { type Ending, endOperation, FenceLost, type Operation } from '../operations/operation.ts';
-import { commit, type OperationHandle } from '../operations/operation-handle.ts';
+import { fencedTransaction, type OperationHandle } from '../operations/operation-handle.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Observation } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
-import { reserve, sealCaptured } from './seal.ts';
+import { withTimeout } from '../with-timeout.ts';
+import { insertCheckpointRow } from './begin-seal.ts';
+import { sealInStore } from './seal.ts';
 import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;
@@ -33,7 +35,7 @@ export async function recover(
 ): Promise<void> {
   const { operation } = handle;
   ctx.jobWatch.end(sandbox.id);
-  let recovered: { readonly id: CheckpointId; readonly sealed: Sealed } | null = null;
+  let recovered: { readonly id: CheckpointId; readonly sealed: SealResult } | null = null;
   if (found.files) {
     try {
       recovered = await recoverFiles(ctx, handle, sandbox);
@@ -44,9 +46,9 @@ export async function recover(
       return openTrafficGate(ctx, sandbox.id);
     }
   }
-  await commit(ctx, operation, async (tx, locked) => {
+  await fencedTransaction(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
-    await forgetActivity(tx, locked.id);
+    await deleteActivity(tx, locked.id);
     const outcome = {
       outcome: 'succeeded',
       result: { checkpointId: recovered?.id ?? locked.checkpointId },
@@ -69,11 +71,11 @@ export async function recover(
       const reason = `${found.why}, nothing of its files is left and it was never paused`;
       const change = { reason, lost: ['processes', 'files'], evidence: 'gone', observedAt: now } as const;
       const data = { reason, previousState: locked.state };
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, {
+      await applyTransition(ctx, tx, locked, 'lost', 'sandbox.lost', data, {
         operationId: operation.id,
         baseId: null,
         change,
-        also: await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id),
+        jobEvents: await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id),
       });
       return;
     }
@@ -105,21 +107,21 @@ async function recoverFiles(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
-): Promise<{ readonly id: CheckpointId; readonly sealed: Sealed }> {
+): Promise<{ readonly id: CheckpointId; readonly sealed: SealResult }> {
   const id = ctx.ids.next('ckpt');
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
-  await commit(ctx, handle.operation, async (tx, locked) => {
+  await fencedTransaction(ctx, handle.operation, async (tx, locked) => {
     await dropUnfinished(ctx, tx, handle.operation);
-    await reserve(ctx, tx, locked, handle.operation, id);
+    await insertCheckpointRow(ctx, tx, locked, handle.operation, id);
   });
-  const sealed = await within(
+  const sealed = await withTimeout(
     ctx.clock,
     ctx.settings.callMs,
     'Recovering files',
-    async (own) => {
-      const staging = await ctx.store.stage(id, own);
-      const captured = await runtimeOf(ctx, sandbox).recoverFiles(instance, staging, own);
-      return sealCaptured(ctx, staging, captured, sandbox, own);
+    async (callSignal) => {
+      const staging = await ctx.store.stage(id, callSignal);
+      const captured = await runtimeOf(ctx, sandbox).recoverFiles(instance, staging, callSignal);
+      return sealInStore(ctx, staging, captured, sandbox, callSignal);
     },
     handle.signal,
   );
@@ -142,8 +144,8 @@ async function stepRecovered(
 ): Promise<void> {
   const checkpoint = await findCheckpoint(tx, checkpointId);
   const previousState: SandboxState = sandbox.state;
-  const also = await jobsAtEnd(ctx, tx, sandbox, 'crash', operation.id);
-  await take(
+  const jobEvents = await jobsAtEnd(ctx, tx, sandbox, 'crash', operation.id);
+  await applyTransition(
     ctx,
     tx,
     sandbox,
@@ -163,20 +165,28 @@ async function stepRecovered(
       operationId: operation.id,
       checkpointId,
       baseId: checkpointId,
-      also,
+      jobEvents,
       change: { endsAt: null, lost, reason: found.why, evidence: 'gone', observedAt: ctx.clock.now() },
     },
   );
 }
 
 async function endForRetry(ctx: Context, operation: Operation, error: TorporError): Promise<void> {
-  await commit(ctx, operation, async (tx, sandbox) => {
+  await fencedTransaction(ctx, operation, async (tx, sandbox) => {
     const now = ctx.clock.now();
     await dropUnfinished(ctx, tx, operation);
     await endOperation(tx, operation, now, { outcome: 'failed', error });
     if (sandbox.state !== 'pausing') return;
     const { code, message } = error;
     const extras = { operationId: operation.id, change: { evidence: 'gone', observedAt: now } } as const;
-    await take(ctx, tx, sandbox, 'seal_failed', 'sandbox.pause_failed', { error: { code, message } }, extras);
+    await applyTransition(
+      ctx,
+      tx,
+      sandbox,
+      'seal_failed',
+      'sandbox.pause_failed',
+      { error: { code, message } },
+      extras,
+    );
   });
 }

@@ -3,9 +3,10 @@
  * it never acts in the middle of another operation.
  */
 import { TorporError } from '@torpor/protocol';
-import { type Context, note } from '../context.ts';
+import type { Context } from '../context.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { type Ending, endOperation } from '../operations/operation.ts';
-import { commit, type OperationHandle } from '../operations/operation-handle.ts';
+import { fencedTransaction, type OperationHandle } from '../operations/operation-handle.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { observe } from './observe.ts';
 import { recover } from './recover.ts';
@@ -23,7 +24,7 @@ export async function repair(ctx: Context, handle: OperationHandle, sandbox: San
   const ending: Ending = runs
     ? { outcome: 'succeeded', result: {} }
     : { outcome: 'failed', error: new TorporError('unreachable', `The sandbox is ${found.is}: ${why}.`) };
-  await commit(ctx, operation, async (tx, locked) => {
+  await fencedTransaction(ctx, operation, async (tx, locked) => {
     await endOperation(tx, operation, ctx.clock.now(), ending);
     if (!thawed) return;
     const data = {
@@ -32,6 +33,6 @@ export async function repair(ctx: Context, handle: OperationHandle, sandbox: San
       previousState: locked.state,
     };
     const change = { evidence: 'running', observedAt: ctx.clock.now() } as const;
-    await note(ctx, tx, locked, 'reconcile.repaired', data, { operationId: operation.id, change });
+    await recordEvent(ctx, tx, locked, 'reconcile.repaired', data, { operationId: operation.id, change });
   });
 }

@@ -2,16 +2,24 @@
  * What a sandbox may be started from, best first. The list holds only what the caller's policy allows: to fall back
  * further is the caller's decision.
  */
-import { type ErrorCode, type Fallback, type Loss, type SourceKind, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointPart,
+  type ErrorCode,
+  type Fallback,
+  type Loss,
+  type SourceKind,
+  TorporError,
+} from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { type Operation, requestedCheckpoint, requestedFallback } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { findTemplate, firstCheckpoint } from '../templates/template.ts';
 
-export interface Source {
+export interface StartSource {
   readonly checkpoint: Checkpoint;
-  readonly use: 'memory' | 'files';
+  /** `memory` means the memory on top of the files. */
+  readonly use: CheckpointPart;
   readonly kind: SourceKind;
   /** True for the memory of a checkpoint whose files are the next source. */
   readonly hasFilesNext: boolean;
@@ -35,9 +43,13 @@ export function isSourceFault(thrown: unknown): thrown is TorporError {
   return thrown instanceof TorporError && SOURCE_FAULTS.has(thrown.code);
 }
 
-export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
+export async function sourcesOf(
+  ctx: Context,
+  sandbox: Sandbox,
+  operation: Operation,
+): Promise<StartSource[]> {
   const sources = await allSourcesOf(ctx, sandbox, operation);
-  // Only the mode of a resume is about the start.
+  // `mode` of other operations describes the seal, so only a resume is checked.
   const filesOnly = operation.kind === 'resume' && operation.request.mode === 'files';
   if (!filesOnly) return sources;
   return sources
@@ -45,13 +57,13 @@ export async function sourcesOf(ctx: Context, sandbox: Sandbox, operation: Opera
     .map((source) => (source.use === 'memory' ? { ...source, ...FILES_ONLY } : source));
 }
 
-async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Source[]> {
+async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<StartSource[]> {
   const wanted = await wantedCheckpoint(ctx, sandbox, operation);
   const policy = requestedFallback(operation) ?? sandbox.config.fallback;
   if (sandbox.state === 'creating') {
     // A template may be a checkpoint of a sandbox; it counts as a template when the caller named the template.
     const isTemplate = wanted.sandboxId === null || requestedCheckpoint(operation) === undefined;
-    return waysToUse(wanted, policy, [], isTemplate ? 'template' : undefined);
+    return sourcesFrom(wanted, policy, [], isTemplate ? 'template' : undefined);
   }
   // The files of the last run are lost already; to continue without them needs the caller's permission.
   const lostBefore: Loss[] =
@@ -67,10 +79,10 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
       },
     );
   }
-  const sources = waysToUse(wanted, policy, lostBefore);
+  const sources = sourcesFrom(wanted, policy, lostBefore);
   if (policy.includes('previous')) {
     for (const earlier of await ancestors(ctx, wanted)) {
-      if (earlier.sandboxId === sandbox.id) sources.push(...waysToUse(earlier, ['files'], ['files']));
+      if (earlier.sandboxId === sandbox.id) sources.push(...sourcesFrom(earlier, ['files'], ['files']));
     }
   }
   if (policy.includes('template')) {
@@ -78,14 +90,14 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
     // A deleted template does not prevent the other sources.
     if (template?.state === 'ready') {
       const first = await firstCheckpoint(ctx.db, template);
-      sources.push(...waysToUse(first, ['files'], ['files', 'processes'], 'template'));
+      sources.push(...sourcesFrom(first, ['files'], ['files', 'processes'], 'template'));
     }
   }
   return sources;
 }
 
-/** Throws unless a sandbox of this runtime may be started from the checkpoint at a caller's request. */
-export function requireStartable(checkpoint: Checkpoint, runtime: string): void {
+/** Throws unless the checkpoint can be started more than once and was made by this runtime. */
+export function requireReusable(checkpoint: Checkpoint, runtime: string): void {
   if (checkpoint.replayable && checkpoint.runtime === runtime) return;
   throw new TorporError(
     'capability_unsupported',
@@ -107,16 +119,16 @@ export function nothingToStartFrom(sandbox: Sandbox): TorporError {
   });
 }
 
-function waysToUse(
+function sourcesFrom(
   checkpoint: Checkpoint,
   policy: readonly Fallback[],
   lost: readonly Loss[],
   kind?: SourceKind,
-): Source[] {
-  const files: Source = { checkpoint, use: 'files', kind: kind ?? 'files', hasFilesNext: false, lost };
+): StartSource[] {
+  const files: StartSource = { checkpoint, use: 'files', kind: kind ?? 'files', hasFilesNext: false, lost };
   if (!checkpoint.parts.memory) return [files];
   const hasFilesNext = policy.includes('files');
-  const memory: Source = { checkpoint, use: 'memory', kind: kind ?? 'memory', hasFilesNext, lost };
+  const memory: StartSource = { checkpoint, use: 'memory', kind: kind ?? 'memory', hasFilesNext, lost };
   return hasFilesNext ? [memory, files] : [memory];
 }
 

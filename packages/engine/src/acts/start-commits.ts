@@ -1,20 +1,21 @@
 /** The two transactions that end a start: the sandbox runs, or it does not. */
 import { type Loss, lostDetails, type Skipped, type SourceKind, TorporError } from '@torpor/protocol';
 import { markDeleted } from '../checkpoints/checkpoint.ts';
-import { type Context, note, take } from '../context.ts';
-import { touch } from '../idleness.ts';
+import type { Context } from '../context.ts';
+import { recordActivity } from '../idleness.ts';
 import { jobsAtEnd, jobsAtStart } from '../jobs/follow.ts';
+import { applyTransition, recordEvent } from '../ledger/transition.ts';
 import { endOperation, findOperation, type Operation } from '../operations/operation.ts';
-import { commit, commitForSure } from '../operations/operation-handle.ts';
+import { fencedTransaction, fencedTransactionChecked } from '../operations/operation-handle.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { checkpointIn, lossBy, proofOfLoss } from './loss.ts';
-import { isSourceFault, type Source } from './sources.ts';
+import { isSourceFault, type StartSource } from './sources.ts';
 
 /** A start that succeeded. */
 interface SuccessfulStart {
-  readonly source: Source;
+  readonly source: StartSource;
   readonly started: Started;
   /** Better sources that were tried and could not be used. */
   readonly skipped: readonly Skipped[];
@@ -31,21 +32,21 @@ export async function commitStarted(
   const lost = unite(source.lost, started.lost);
   const kind: SourceKind = source.kind === 'template' ? 'template' : started.kind;
   const memory = started.kind === 'memory';
-  const hasJobs = await commitForSure(
+  const hasJobs = await fencedTransactionChecked(
     ctx,
     operation,
     async (tx, sandbox) => {
       const now = ctx.clock.now();
       const endsAt = endOfRun(operation, sandbox, now);
-      const told = skipped.length === 0 ? {} : { skipped: [...skipped] };
-      const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...told };
-      await touch(tx, sandbox.id, now);
+      const skippedData = skipped.length === 0 ? {} : { skipped: [...skipped] };
+      const result = { source: { checkpointId: checkpoint.id, kind }, lost, ...skippedData };
+      await recordActivity(tx, sandbox.id, now);
       await endOperation(tx, operation, now, {
         outcome: 'succeeded',
         result: { ...result, checkpointId: checkpoint.id },
       });
-      const also = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
-      const after = await take(
+      const jobEvents = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
+      const after = await applyTransition(
         ctx,
         tx,
         sandbox,
@@ -54,7 +55,7 @@ export async function commitStarted(
         { ...result, endsAt, durationMs },
         {
           operationId: operation.id,
-          also,
+          jobEvents,
           baseId: checkpoint.replayable ? checkpoint.id : null,
           ...(checkpoint.sandboxId === sandbox.id
             ? { checkpointId: checkpoint.replayable ? checkpoint.id : null }
@@ -64,7 +65,7 @@ export async function commitStarted(
       );
       // The provider used the checkpoint up; it does not exist any more.
       if (!checkpoint.replayable) await consume(ctx, tx, after, checkpoint.id);
-      return also.some(({ type }) => type !== 'job.lost');
+      return jobEvents.some(({ type }) => type !== 'job.lost');
     },
     async (tx) => (await findOperation(tx, operation.id))?.outcome === 'succeeded',
   );
@@ -86,12 +87,12 @@ async function consume(
   ctx: Context,
   tx: Transaction,
   sandbox: Sandbox,
-  id: Source['checkpoint']['id'],
+  id: StartSource['checkpoint']['id'],
 ): Promise<void> {
   await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
   await markDeleted(tx, id, ctx.clock.now());
   await tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
-  await note(
+  await recordEvent(
     ctx,
     tx,
     sandbox,
@@ -114,7 +115,7 @@ export async function endFailedStart(
 ): Promise<void> {
   const proof =
     sandbox.state === 'resuming' && isSourceFault(error) ? await proofOfLoss(ctx, sandbox) : undefined;
-  await commit(ctx, operation, async (tx, locked) => {
+  await fencedTransaction(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
     const { code, message } = error;
     const ids = { operationId: operation.id, baseId: locked.checkpointId };
@@ -140,16 +141,16 @@ export async function endFailedStart(
     if (loss !== undefined) {
       const known = { evidence: 'ledger', observedAt: now } as const;
       const change = { ...loss, lost: ['processes', 'files'] as const, ...known };
-      const also = await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id);
-      const head = { operationId: operation.id, baseId: null, checkpointId: null, change, also };
+      const jobEvents = await jobsAtEnd(ctx, tx, locked, 'sandbox_lost', operation.id);
+      const fields = { operationId: operation.id, baseId: null, checkpointId: null, change, jobEvents };
       const data = { reason: loss.reason, previousState: locked.state, ...loss.lostCheckpoint };
-      await take(ctx, tx, locked, 'lost', 'sandbox.lost', data, head);
+      await applyTransition(ctx, tx, locked, 'lost', 'sandbox.lost', data, fields);
       return;
     }
     const event = locked.state === 'creating' ? 'sandbox.failed' : 'sandbox.resume_failed';
     const reason = locked.state === 'creating' ? message : locked.reason;
     const change = { reason, endsAt: null, evidence: 'ledger', observedAt: now } as const;
     const shown = { code, message, ...checkpointIn(error) };
-    await take(ctx, tx, locked, 'start_failed', event, { error: shown }, { ...ids, change });
+    await applyTransition(ctx, tx, locked, 'start_failed', event, { error: shown }, { ...ids, change });
   });
 }

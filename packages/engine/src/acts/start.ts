@@ -4,50 +4,75 @@
  * It tries the sources that the policy allows, best first, each under a generation of its own. Only a fault of the
  * checkpoint itself leads to the next source; any other failure ends the start at once.
  */
-import { type CheckpointId, type Skipped, TorporError } from '@torpor/protocol';
+import { type CheckpointId, type Reason, type Skipped, TorporError } from '@torpor/protocol';
 import { forRuntime } from '../checkpoints/checkpoint.ts';
-import { provesDamage } from '../checkpoints/health.ts';
-import { recordStartFault, requireUsable } from '../checkpoints/soundness.ts';
+import { checkBeforeStart, recordStartFault } from '../checkpoints/checks.ts';
+import { provesDamage } from '../checkpoints/health-record.ts';
 import { concludeFromTimeouts, recordRestored, recordStartTimeout } from '../checkpoints/start-timeouts.ts';
-import { type Context, note, runtimeOf } from '../context.ts';
-import { FenceLost, type Operation, setPhase } from '../operations/operation.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import { applyTransition, recordEvent } from '../ledger/transition.ts';
+import { FenceLost, type Operation, requestedCheckpoint, setPhase } from '../operations/operation.ts';
 import {
   CommitUnknown,
-  commit,
+  fencedTransaction,
   type OperationHandle,
   passFaultPoint,
 } from '../operations/operation-handle.ts';
+import type { Transaction } from '../ports/database.ts';
 import type { Instance, Started } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { observe } from './observe.ts';
-import { isSourceFault, nothingToStartFrom, type Source, sourcesOf } from './sources.ts';
+import { isSourceFault, nothingToStartFrom, type StartSource, sourcesOf } from './sources.ts';
 import { commitStarted, endFailedStart } from './start-commits.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
+/** Part of the accepting transaction: the state `resuming`, under a new generation. */
+export async function beginResume(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  reason: Reason,
+): Promise<Sandbox> {
+  return applyTransition(
+    ctx,
+    tx,
+    sandbox,
+    'resume',
+    'sandbox.resuming',
+    { reason },
+    {
+      operationId: operation.id,
+      generation: sandbox.generation + 1,
+      baseId: requestedCheckpoint(operation) ?? sandbox.checkpointId,
+    },
+  );
+}
+
 /** Drives a sandbox that is `creating` or `resuming` to `running`, or back, and ends the operation. */
-export async function start(ctx: Context, handle: OperationHandle, claimed: Sandbox): Promise<void> {
+export async function start(ctx: Context, handle: OperationHandle, accepted: Sandbox): Promise<void> {
   const { operation } = handle;
-  let sandbox = claimed;
+  let sandbox = accepted;
   let firstFault: TorporError | undefined;
   const skipped: Skipped[] = [];
   let started = false;
   try {
     await passFaultPoint(ctx, operation, 'start-claimed');
-    await clear(ctx, handle, sandbox, sandbox.generation - 1);
+    await destroyEarlierInstances(ctx, handle, sandbox, sandbox.generation - 1);
     await passFaultPoint(ctx, operation, 'start-cleared');
     // A checkpoint whose files are at fault cannot be started, not even from its memory.
     const withoutFiles = new Set<CheckpointId>();
     for (const source of await sourcesOf(ctx, sandbox, operation)) {
       if (withoutFiles.has(source.checkpoint.id)) continue;
-      sandbox = await chooseSource(ctx, operation, sandbox, source, firstFault);
+      sandbox = await recordSource(ctx, operation, sandbox, source, firstFault);
       try {
         await startFrom(ctx, handle, sandbox, source, skipped);
         started = true;
         break;
       } catch (thrown) {
         if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) throw thrown;
-        await clearFailedStart(ctx, operation, sandbox);
+        await destroyFailedStart(ctx, operation, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
         if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
         firstFault ??= thrown;
@@ -66,24 +91,28 @@ export async function start(ctx: Context, handle: OperationHandle, claimed: Sand
   await openTrafficGate(ctx, sandbox.id);
 }
 
-function skippedBy(fault: TorporError, { checkpoint, use }: Source): Skipped {
+function skippedBy(fault: TorporError, { checkpoint, use }: StartSource): Skipped {
   const part = fault.toBody().details?.['part'] === 'files' ? 'files' : use;
   return { checkpointId: checkpoint.id, part, code: fault.code, why: fault.message };
 }
 
 /**
- * For a start whose server died and whose checkpoint may be used up: an instance that runs is the sandbox. When the
- * runtime cannot be asked the operation stays open, because a wrong guess would lose the sandbox.
+ * For a start whose server died and whose checkpoint may be used up. If the instance is running, it is committed as the
+ * sandbox. If the runtime cannot be asked, the operation stays open, because a wrong guess would lose the sandbox.
  */
-export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
+export async function acceptUnobservedStart(
+  ctx: Context,
+  handle: OperationHandle,
+  sandbox: Sandbox,
+): Promise<void> {
   const found = await observe(ctx, sandbox);
   if (found.is === 'unknown') throw new Error(`The start of ${sandbox.id} cannot be judged: ${found.why}`);
   if (found.is === 'gone') {
     // A generation is started only once, so the next try gets a new one.
-    const again = await commit(ctx, handle.operation, (tx, locked) => {
+    const again = await fencedTransaction(ctx, handle.operation, (tx, locked) => {
       const data = { kind: handle.operation.kind, phase: 'starting again', detail: found.why };
-      const head = { operationId: handle.operation.id, generation: locked.generation + 1 };
-      return note(ctx, tx, locked, 'operation.phase', data, head);
+      const fields = { operationId: handle.operation.id, generation: locked.generation + 1 };
+      return recordEvent(ctx, tx, locked, 'operation.phase', data, fields);
     });
     return start(ctx, handle, again);
   }
@@ -91,7 +120,7 @@ export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sand
   if (source === undefined) throw nothingToStartFrom(sandbox);
   await commitStarted(ctx, handle.operation, {
     source,
-    started: adopted(source),
+    started: assumedResult(source),
     skipped: [],
     durationMs: 0,
   });
@@ -99,7 +128,7 @@ export async function adopt(ctx: Context, handle: OperationHandle, sandbox: Sand
 }
 
 /** Waits until every earlier instance is dead and its mounts are gone. */
-async function clear(
+async function destroyEarlierInstances(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
@@ -107,29 +136,32 @@ async function clear(
 ): Promise<void> {
   if (generation < 1) return;
   const upTo: Instance = { sandboxId: sandbox.id, generation };
-  await within(
+  await withTimeout(
     ctx.clock,
     ctx.settings.callMs,
     'Clearing the last run',
-    (own) => runtimeOf(ctx, sandbox).destroy(upTo, own),
+    (callSignal) => runtimeOf(ctx, sandbox).destroy(upTo, callSignal),
     handle.signal,
   );
 }
 
-/** After a failed start, even past the operation's deadline. The reconciler finds what this leaves behind. */
-async function clearFailedStart(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
+/** Runs even past the operation's deadline. The reconciler finds what this leaves behind. */
+async function destroyFailedStart(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
   const handle = { operation, signal: new AbortController().signal };
-  await clear(ctx, handle, sandbox, sandbox.generation).catch((error: unknown) =>
+  await destroyEarlierInstances(ctx, handle, sandbox, sandbox.generation).catch((error: unknown) =>
     ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error }),
   );
 }
 
-/** Makes a source the base of the coming run, so that it is not collected, under a generation of its own. */
-async function chooseSource(
+/**
+ * Records the source as the base of the next run, so that the collector keeps it. After a fault of another source the
+ * start gets a new generation. Writes nothing when the base is the same already.
+ */
+async function recordSource(
   ctx: Context,
   operation: Operation,
   sandbox: Sandbox,
-  source: Source,
+  source: StartSource,
   fault: TorporError | undefined,
 ): Promise<Sandbox> {
   const baseId = source.checkpoint.id;
@@ -137,10 +169,14 @@ async function chooseSource(
   const generation = fault === undefined ? sandbox.generation : sandbox.generation + 1;
   const name = fault === undefined ? 'source chosen' : 'falling back';
   const detail = `${source.kind} of ${baseId}${fault === undefined ? '' : `, because ${fault.message}`}`;
-  return commit(ctx, operation, async (tx, locked) => {
+  return fencedTransaction(ctx, operation, async (tx, locked) => {
     await setPhase(tx, operation, name);
     const data = { kind: operation.kind, phase: name, detail };
-    return note(ctx, tx, locked, 'operation.phase', data, { operationId: operation.id, generation, baseId });
+    return recordEvent(ctx, tx, locked, 'operation.phase', data, {
+      operationId: operation.id,
+      generation,
+      baseId,
+    });
   });
 }
 
@@ -148,11 +184,11 @@ async function startFrom(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
-  source: Source,
+  source: StartSource,
   skipped: readonly Skipped[],
 ): Promise<void> {
   const { checkpoint, use } = source;
-  await requireUsable(ctx, checkpoint, use, handle.signal);
+  await checkBeforeStart(ctx, checkpoint, use, handle.signal);
   // Where only the memory is allowed, it is tried in spite of earlier timeouts.
   const concluded = source.hasFilesNext ? await concludeFromTimeouts(ctx, checkpoint) : undefined;
   if (concluded !== undefined) throw concluded;
@@ -173,7 +209,7 @@ async function startFrom(
       throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
     }
     if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
-    await settleFailedStart(ctx, handle, sandbox, source, thrown);
+    await resolveFailedStart(ctx, handle, sandbox, source, thrown);
   }
 }
 
@@ -181,22 +217,22 @@ const RESTORE_HINT = {
   hint: 'The sandbox stays paused. Try again, or resume with mode "files" to start from its files.',
 };
 
-/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `settleFailedStart` observes. */
-function isRestoreTimeout(thrown: unknown, { checkpoint, use }: Source): thrown is TorporError {
+/** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `resolveFailedStart` observes. */
+function isRestoreTimeout(thrown: unknown, { checkpoint, use }: StartSource): thrown is TorporError {
   const isTimeout = thrown instanceof TorporError && thrown.code === 'timeout';
   return isTimeout && use === 'memory' && checkpoint.parts.memory && !checkpoint.external;
 }
 
 /**
- * A failed start may have used up its checkpoint, and its only copy may be the instance that it started. So the
- * instance is observed. A running instance is the sandbox. A checkpoint proved untouched may be tried again. In any
- * other case the operation stays open and nothing is destroyed.
+ * A failed start may have used up its checkpoint, and the instance that it started may be the only copy. So the instance
+ * is observed. If it is running, it is committed as the sandbox. If the checkpoint is proved untouched, the start fails
+ * and may be tried again. In any other case the operation stays open and nothing is destroyed.
  */
-async function settleFailedStart(
+async function resolveFailedStart(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
-  source: Source,
+  source: StartSource,
   thrown: unknown,
 ): Promise<void> {
   const found = await observe(ctx, sandbox);
@@ -204,14 +240,14 @@ async function settleFailedStart(
   const undecided = (cause: unknown) =>
     new CommitUnknown(`The start may have used checkpoint ${source.checkpoint.id} up.`, { cause });
   if (found.is !== 'running') throw undecided(thrown);
-  const start = { source, started: adopted(source), skipped: [], durationMs: 0 };
+  const start = { source, started: assumedResult(source), skipped: [], durationMs: 0 };
   await commitStarted(ctx, handle.operation, start).catch((cause: unknown) => {
     throw cause instanceof FenceLost ? cause : undecided(cause);
   });
 }
 
 /** What is assumed about a start whose end was not observed. */
-function adopted({ use }: Source): Started {
+function assumedResult({ use }: StartSource): Started {
   return use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
 }
 
@@ -219,23 +255,25 @@ async function launch(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
-  source: Source,
+  source: StartSource,
   skipped: readonly Skipped[],
 ): Promise<void> {
   const { operation, signal } = handle;
   const runtime = runtimeOf(ctx, sandbox);
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   const began = ctx.clock.monotonic();
-  const call = <T>(what: string, work: (own: AbortSignal) => Promise<T>) =>
-    within(ctx.clock, ctx.settings.callMs, what, work, signal);
+  const call = <T>(what: string, work: (callSignal: AbortSignal) => Promise<T>) =>
+    withTimeout(ctx.clock, ctx.settings.callMs, what, work, signal);
   const from = forRuntime(ctx.store, source.checkpoint);
   const { env, services: declared, network, resources } = sandbox.config;
   const spec = { env, services: declared.map(({ jobId: _, ...service }) => service), network, resources };
 
-  const started = await call('Starting', (own) => runtime.start(instance, from, source.use, spec, own));
+  const started = await call('Starting', (callSignal) =>
+    runtime.start(instance, from, source.use, spec, callSignal),
+  );
   await passFaultPoint(ctx, operation, 'start-started');
   // A runtime that answers "started" and did nothing is found out here and not by the user (R70).
-  const observed = await call('Observing', (own) => runtime.observe(instance, own));
+  const observed = await call('Observing', (callSignal) => runtime.observe(instance, callSignal));
   if (observed.is !== 'running') {
     const why = 'why' in observed ? `: ${observed.why}` : '';
     throw new TorporError('unreachable', `The sandbox was started but is seen ${observed.is}${why}.`, {
@@ -248,11 +286,11 @@ async function launch(
   signal.throwIfAborted();
   const durationMs = Math.round(ctx.clock.monotonic() - began);
   await commitStarted(ctx, operation, { source, started, skipped, durationMs });
-  if (source.use === 'memory' && started.kind === 'memory') await noteRestored(ctx, source);
+  if (source.use === 'memory' && started.kind === 'memory') await clearTimeouts(ctx, source);
 }
 
-/** The sandbox runs; a failure to clear the suspicion does not undo that. */
-async function noteRestored(ctx: Context, { checkpoint }: Source): Promise<void> {
+/** Clears the recorded timeouts of earlier starts. The sandbox runs, even when this fails. */
+async function clearTimeouts(ctx: Context, { checkpoint }: StartSource): Promise<void> {
   await recordRestored(ctx, checkpoint).catch((error: unknown) =>
     ctx.report('a checkpoint stays suspected', { checkpointId: checkpoint.id, error }),
   );

@@ -3,7 +3,7 @@ import { makeWorld } from '../../testing/world.ts';
 import { openGate, type TrafficGate } from '../ports/traffic-gate.ts';
 
 describe('the traffic gate', () => {
-  it('of a killed sandbox resets active connections before it opens for the waiting requests', async () => {
+  it('of a killed sandbox cuts active exchanges before it opens for the waiting requests', async () => {
     const asked: string[] = [];
     const gate: TrafficGate = {
       ...openGate,

@@ -1,21 +1,23 @@
-/** Opens the traffic gate again. A failure is reported and never fails the operation. */
+/** Cuts exchanges at the traffic gate and opens it again. A failure is reported and never fails the operation. */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 
 /**
- * For an instance that is gone. Its open connections are reset first: not every runtime closes them, and their
- * clients would wait for ever.
+ * For an instance that is gone. Its exchanges are cut first: not every runtime closes their connections, and clients would
+ * wait for ever.
  */
 export async function cutAndOpenTrafficGate(ctx: Context, id: SandboxId): Promise<void> {
-  await within(ctx.clock, ctx.settings.callMs, 'Resetting connections', () => ctx.gate.cut(id)).catch(
+  await withTimeout(ctx.clock, ctx.settings.callMs, 'Resetting connections', () => ctx.gate.cut(id)).catch(
     (thrown: unknown) => ctx.report('connections could not be reset', { sandboxId: id, error: thrown }),
   );
   await openTrafficGate(ctx, id);
 }
 
 export async function openTrafficGate(ctx: Context, id: SandboxId): Promise<void> {
-  await within(ctx.clock, ctx.settings.callMs, 'Opening the traffic gate', () => ctx.gate.open(id)).catch(
-    (thrown: unknown) => ctx.report('the traffic gate could not be opened', { sandboxId: id, error: thrown }),
+  await withTimeout(ctx.clock, ctx.settings.callMs, 'Opening the traffic gate', () =>
+    ctx.gate.open(id),
+  ).catch((thrown: unknown) =>
+    ctx.report('the traffic gate could not be opened', { sandboxId: id, error: thrown }),
   );
 }

@@ -203,7 +203,7 @@ export async function insertWriting(
 }
 
 /** What is known of a checkpoint's bytes once they are durable. */
-export interface Sealed {
+export interface SealResult {
   readonly captured: Captured;
   readonly location: string;
   readonly bytes: number;
@@ -213,7 +213,7 @@ export interface Sealed {
 export async function markSealed(
   tx: Transaction,
   id: CheckpointId,
-  sealed: Sealed,
+  sealed: SealResult,
   extra: { readonly recovered: boolean; readonly kept: boolean; readonly expiresAt: number | null },
   now: number,
 ): Promise<void> {

@@ -6,7 +6,7 @@ import type { CheckpointId, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import { findCheckpoint } from './checkpoint.ts';
-import { deleteIfUnreferenced, removeBytes } from './retention.ts';
+import { deleteIfUnreferenced, removeBytes } from './deletion.ts';
 
 export interface Kept {
   readonly id: CheckpointId;

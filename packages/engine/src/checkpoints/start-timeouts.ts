@@ -9,7 +9,7 @@ import { type CheckpointFault, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Checkpoint } from './checkpoint.ts';
-import { recordStartFaultOfMemory } from './health.ts';
+import { recordStartFaultOfMemory } from './health-record.ts';
 
 const TIMEOUTS_TO_CONCLUDE = 2;
 

@@ -2,7 +2,7 @@
 import { type DiskLevel, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Settings } from '../settings.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import type { ReserveState } from './reserve.ts';
 
 export interface DiskSpace {
@@ -58,9 +58,9 @@ export function levelOf(
  */
 export async function refusalForDiskSpace(ctx: Context): Promise<TorporError | undefined> {
   const { clock, settings, store, disk } = ctx;
-  const space = await within(clock, settings.observeMs, 'Asking for disk space', () => store.usage()).catch(
-    () => undefined,
-  );
+  const space = await withTimeout(clock, settings.observeMs, 'Asking for disk space', () =>
+    store.usage(),
+  ).catch(() => undefined);
   if (space === undefined) return undefined;
   const thresholds = thresholdsOf(settings, space.totalBytes);
   const level = levelOf(space, thresholds, disk.state?.reserve);

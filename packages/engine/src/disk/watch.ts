@@ -1,7 +1,7 @@
 /** Checks the disk: refills the reserve, and records each change of the level. It never deletes anything. */
 import type { DiskLevel } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { type DiskSpace, type DiskThresholds, levelOf, thresholdsOf } from './disk-space.ts';
 import { deleteOldDiskEvents, insertDiskEvent, listDiskEvents } from './events.ts';
 import type { DiskReserve, ReserveState } from './reserve.ts';
@@ -29,7 +29,7 @@ export class DiskWatch {
   async check(ctx: Context): Promise<DiskState> {
     const { clock, settings, store } = ctx;
     const reserve = await this.#reserve?.refill();
-    const space = await within(clock, settings.observeMs, 'Asking for disk space', () => store.usage());
+    const space = await withTimeout(clock, settings.observeMs, 'Asking for disk space', () => store.usage());
     const thresholds = thresholdsOf(settings, space.totalBytes);
     const now = { ...space, ...thresholds, level: levelOf(space, thresholds, reserve), reserve };
     this.#state = now;

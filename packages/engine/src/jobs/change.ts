@@ -52,23 +52,23 @@ export function jobEvent(
   what: JobChange['is'] | 'created',
   operationId: OperationId | null,
 ): NewEvent {
-  const head = { id: ctx.ids.next('evt'), at: ctx.clock.now(), operationId };
-  const about: EventData<'job.suspended'> = { jobId: job.id, kind: job.kind, name: job.name };
+  const fields = { id: ctx.ids.next('evt'), at: ctx.clock.now(), operationId };
+  const jobData: EventData<'job.suspended'> = { jobId: job.id, kind: job.kind, name: job.name };
   switch (what) {
     case 'created':
-      return { ...head, type: 'job.created', data: { ...about, forkedFrom: job.forkedFrom } };
+      return { ...fields, type: 'job.created', data: { ...jobData, forkedFrom: job.forkedFrom } };
     case 'suspended':
     case 'resumed':
-      return { ...head, type: `job.${what}`, data: about };
+      return { ...fields, type: `job.${what}`, data: jobData };
     case 'restarted':
-      return { ...head, type: 'job.restarted', data: { ...about, restarts: job.restarts } };
+      return { ...fields, type: 'job.restarted', data: { ...jobData, restarts: job.restarts } };
     case 'completed': {
       const { exitCode, signal } = job;
-      return { ...head, type: 'job.completed', data: { ...about, exitCode: exitCode ?? 0, signal } };
+      return { ...fields, type: 'job.completed', data: { ...jobData, exitCode: exitCode ?? 0, signal } };
     }
     case 'lost': {
       const reason = job.lostReason ?? 'not_found';
-      return { ...head, type: 'job.lost', data: { ...about, reason, message: JOB_LOSSES[reason] } };
+      return { ...fields, type: 'job.lost', data: { ...jobData, reason, message: JOB_LOSSES[reason] } };
     }
   }
 }

@@ -6,7 +6,7 @@ import type { Context } from '../context.ts';
 import type { Processes } from '../ports/processes.ts';
 import type { AgentAddress } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { runningJobs, type TrackedJob } from './job.ts';
 import { isServing } from './serving.ts';
 import { adoptProcess, recordEnd } from './track.ts';
@@ -25,7 +25,7 @@ export async function compareJobs(ctx: Context, sandbox: Sandbox): Promise<JobCo
   const running = await runningJobs(ctx.db, sandbox.id);
   if (running.length === 0 && ctx.jobWatch.hasCompared(sandbox)) return { changed: [], hasRunning: false };
   const agent = await agentOf(ctx, sandbox);
-  const found = await within(ctx.clock, ctx.settings.observeMs, 'Listing processes', (signal) =>
+  const found = await withTimeout(ctx.clock, ctx.settings.observeMs, 'Listing processes', (signal) =>
     processes.list(agent, signal),
   );
   const tags = new Set(found.map(({ tag }) => tag));
@@ -52,7 +52,7 @@ async function recordMissing(
   job: TrackedJob,
 ): Promise<TrackedJob | undefined> {
   if (await isServing(ctx, sandbox, job)) return undefined;
-  const end = await within(ctx.clock, ctx.settings.observeMs, 'Asking how a process ended', (signal) =>
+  const end = await withTimeout(ctx.clock, ctx.settings.observeMs, 'Asking how a process ended', (signal) =>
     processes.endOf(agent, job.tag, signal),
   );
   return recordEnd(ctx, job, end);

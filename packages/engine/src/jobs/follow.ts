@@ -25,11 +25,15 @@ export async function jobsAtSeal(
   ctx: Context,
   tx: Transaction,
   sandbox: Sandbox,
-  sealed: { readonly checkpointId: CheckpointId; readonly memory: boolean; readonly goesOn: boolean },
+  sealed: {
+    readonly checkpointId: CheckpointId;
+    readonly memory: boolean;
+    readonly continuesRunning: boolean;
+  },
   operationId: OperationId,
 ): Promise<NewEvent[]> {
   if (sealed.memory) await recordJobsInCheckpoint(tx, sealed.checkpointId, sandbox.id);
-  if (sealed.goesOn) return [];
+  if (sealed.continuesRunning) return [];
   if (!sealed.memory) return jobsAtEnd(ctx, tx, sandbox, 'files_only_pause', operationId);
   return jobEvents(ctx, await markRunningSuspended(tx, sandbox.id), 'suspended', operationId);
 }

@@ -6,7 +6,7 @@ import { type SandboxId, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { AgentAddress } from '../ports/runtime.ts';
 import { findSandbox, type Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { runningJobs } from './job.ts';
 import { isServing } from './serving.ts';
 import { recordEnd } from './track.ts';
@@ -26,14 +26,14 @@ export class JobWatch {
     const ctx = this.#context();
     if (ctx.processes === undefined || ctx.stopping.aborted) return;
     this.#watched.get(id)?.abort();
-    const own = new AbortController();
-    this.#watched.set(id, own);
-    const signal = AbortSignal.any([own.signal, ctx.stopping]);
+    const controller = new AbortController();
+    this.#watched.set(id, controller);
+    const signal = AbortSignal.any([controller.signal, ctx.stopping]);
     ctx.background.run('watching jobs', async () => {
       try {
         await this.#watch(id, signal);
       } finally {
-        if (this.#watched.get(id) === own) this.#watched.delete(id);
+        if (this.#watched.get(id) === controller) this.#watched.delete(id);
       }
     });
   }
@@ -89,7 +89,7 @@ export class JobWatch {
 
 export function agentOf(ctx: Context, sandbox: Sandbox): Promise<AgentAddress> {
   const instance = { sandboxId: sandbox.id, generation: sandbox.generation };
-  return within(ctx.clock, ctx.settings.observeMs, 'Finding the agent', (signal) =>
+  return withTimeout(ctx.clock, ctx.settings.observeMs, 'Finding the agent', (signal) =>
     runtimeOf(ctx, sandbox).agent(instance, signal),
   );
 }

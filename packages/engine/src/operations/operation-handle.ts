@@ -1,9 +1,10 @@
 /** An operation that this server drives under its fence, and the transactions that it writes for the operation. */
-import { type Context, note } from '../context.ts';
-import type { Place } from '../fault-points.ts';
+import type { Context } from '../context.ts';
+import type { FaultPointName } from '../fault-points.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
-import { FenceLost, holdFence, type Operation, setPhase } from './operation.ts';
+import { FenceLost, type Operation, requireFence, setPhase } from './operation.ts';
 
 export interface OperationHandle {
   readonly operation: Operation;
@@ -11,15 +12,15 @@ export interface OperationHandle {
   readonly signal: AbortSignal;
 }
 
-/** One transaction of an operation: the sandbox is locked, and this server is proved to hold the fence. */
-export async function commit<T>(
+/** One transaction of an operation: locks the sandbox and throws `FenceLost` unless this server holds the fence. */
+export async function fencedTransaction<T>(
   ctx: Context,
   operation: Operation,
   work: (tx: Transaction, sandbox: Sandbox) => Promise<T>,
 ): Promise<T> {
   return ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, operation.sandboxId);
-    await holdFence(tx, operation);
+    await requireFence(tx, operation);
     return work(tx, sandbox);
   });
 }
@@ -33,31 +34,31 @@ export class CommitUnknown extends Error {
 }
 
 /**
- * A commit whose success must not be mistaken for a failure: the cleanup after a failure would destroy what the
- * commit made. After an error `happened` checks, under the sandbox's lock, whether the commit went through.
+ * A fenced transaction whose success must not be mistaken for a failure: the cleanup after a failure would destroy what
+ * the transaction made. After an error `isCommitted` checks, under the sandbox's lock, whether the commit went through.
  */
-export async function commitForSure<T>(
+export async function fencedTransactionChecked<T>(
   ctx: Context,
   operation: Operation,
   work: (tx: Transaction, sandbox: Sandbox) => Promise<T>,
-  happened: (tx: Transaction, sandbox: Sandbox) => Promise<boolean>,
+  isCommitted: (tx: Transaction, sandbox: Sandbox) => Promise<boolean>,
 ): Promise<T> {
-  let written: { readonly value: T } | undefined;
+  let result: { readonly value: T } | undefined;
   try {
-    return await commit(ctx, operation, async (tx, sandbox) => {
+    return await fencedTransaction(ctx, operation, async (tx, sandbox) => {
       const value = await work(tx, sandbox);
-      written = { value };
+      result = { value };
       return value;
     });
   } catch (thrown) {
     if (thrown instanceof FenceLost || thrown instanceof ConstraintViolation) throw thrown;
     const done = await ctx.db
-      .transaction(async (tx) => happened(tx, await lockSandbox(tx, operation.sandboxId)))
+      .transaction(async (tx) => isCommitted(tx, await lockSandbox(tx, operation.sandboxId)))
       .catch((cause: unknown) => {
         throw new CommitUnknown(`It is unknown whether operation ${operation.id} was committed.`, { cause });
       });
-    if (!done || written === undefined) throw thrown;
-    return written.value;
+    if (!done || result === undefined) throw thrown;
+    return result.value;
   }
 }
 
@@ -68,14 +69,18 @@ export async function recordPhase(
   name: string,
   detail?: string,
 ): Promise<void> {
-  await commit(ctx, operation, async (tx, sandbox) => {
+  await fencedTransaction(ctx, operation, async (tx, sandbox) => {
     await setPhase(tx, operation, name);
     const data = { kind: operation.kind, phase: name, ...(detail === undefined ? {} : { detail }) };
-    await note(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
+    await recordEvent(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
   });
 }
 
 /** Passes a named fault point of this operation. */
-export async function passFaultPoint(ctx: Context, operation: Operation, place: Place): Promise<void> {
-  await ctx.faults.pass(`${operation.kind}.${place}`);
+export async function passFaultPoint(
+  ctx: Context,
+  operation: Operation,
+  name: FaultPointName,
+): Promise<void> {
+  await ctx.faults.pass(`${operation.kind}.${name}`);
 }

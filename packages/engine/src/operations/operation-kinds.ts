@@ -71,8 +71,8 @@ type Results = { [P in OperationKind]: NonNullable<Extract<OperationBody, { kind
 export type RequestOf<K extends OperationKind> = Requests[K];
 export type ResultOf<K extends OperationKind> = Results[K];
 
-/** Which kinds of operations bring about what a caller asks for; a repeated request gets the last of them. */
-export const BROUGHT_ABOUT_BY = {
+/** Which kinds of operations satisfy each kind of request; a repeated request gets the last such operation. */
+export const KINDS_THAT_SATISFY = {
   create: ['create'],
   pause: ['pause', 'recover'],
   resume: ['create', 'resume', 'rollback'],
@@ -82,8 +82,8 @@ export const BROUGHT_ABOUT_BY = {
   kill: ['kill'],
 } as const satisfies Partial<Record<OperationKind, readonly OperationKind[]>>;
 
-export type RequestedKind = keyof typeof BROUGHT_ABOUT_BY;
-/** Kinds whose request may be true already; to ask again is no error then. */
-export type RepeatableKind = 'pause' | 'resume' | 'kill';
+export type RequestedKind = keyof typeof KINDS_THAT_SATISFY;
+/** Kinds of requests that succeed without an operation when the sandbox is in the requested state already. */
+export type IdempotentKind = 'pause' | 'resume' | 'kill';
 /** The kinds of the operations that answer a request. */
-export type AnswerKind<K extends RequestedKind> = (typeof BROUGHT_ABOUT_BY)[K][number];
+export type AnswerKind<K extends RequestedKind> = (typeof KINDS_THAT_SATISFY)[K][number];

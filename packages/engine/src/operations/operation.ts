@@ -15,14 +15,14 @@ import type { Queryable, Row, Transaction } from '../ports/database.ts';
 import { operationBodySchema, type RequestOf, type ResultOf } from './operation-kinds.ts';
 
 /** What operations of every kind have. */
-interface OperationHead {
+interface OperationFields {
   readonly id: OperationId;
   readonly org: string;
   readonly sandboxId: SandboxId;
   /** The operation that made this one: the fork, for the creates of its children. */
   readonly parentId: OperationId | null;
   readonly reason: Reason;
-  readonly owner: string;
+  readonly serverId: string;
   readonly fence: number;
   readonly phase: string | null;
   readonly startedAt: number;
@@ -34,7 +34,7 @@ interface OperationHead {
 
 /** One operation; its kind says what its request and its result look like. */
 export type Operation<K extends OperationKind = OperationKind> = {
-  [P in K]: OperationHead & {
+  [P in K]: OperationFields & {
     readonly kind: P;
     readonly request: RequestOf<P>;
     readonly result: ResultOf<P> | null;
@@ -89,7 +89,7 @@ function toOperation(row: OperationRow): Operation {
     sandboxId: row.sandbox_id,
     parentId: row.parent_id,
     reason: row.reason,
-    owner: row.owner,
+    serverId: row.owner,
     fence: row.fence,
     phase: row.phase,
     startedAt: row.started_at,
@@ -129,7 +129,7 @@ export async function insertOperation(tx: Transaction, operation: Operation): Pr
       operation.kind,
       JSON.stringify(operation.request),
       operation.reason,
-      operation.owner,
+      operation.serverId,
       operation.fence,
       operation.phase,
       operation.startedAt,
@@ -161,8 +161,8 @@ export async function listChildren(db: Queryable, id: OperationId): Promise<Oper
   return rows.map(toOperation);
 }
 
-/** The newest operation of these kinds that succeeded, to answer a wish that is true already. */
-export async function findLastDone(
+/** The newest operation of these kinds that succeeded, to answer a request for the state that the sandbox is in already. */
+export async function findLastSucceeded(
   db: Queryable,
   sandboxId: SandboxId,
   kinds: readonly OperationKind[],
@@ -213,15 +213,11 @@ export async function openOperationsOf(
 }
 
 /**
- * Proves inside a transaction that this server holds the operation's fence. The sandbox's row is locked by then, and
- * every end or takeover of an operation locks that row too, so the proof holds until the commit.
+ * Throws `FenceLost` unless this server holds the operation's fence. In a transaction that has locked the sandbox's row
+ * this stays true until the commit: every end or takeover of an operation locks that row too. Outside of a transaction
+ * it is true only at this moment.
  */
-export async function holdFence(tx: Transaction, operation: Operation): Promise<void> {
-  await proveOurs(tx, operation);
-}
-
-/** For effects outside of a transaction: proves that this server holds the fence at this moment. */
-export async function proveOurs(db: Queryable, operation: Operation): Promise<void> {
+export async function requireFence(db: Queryable, operation: Operation): Promise<void> {
   const [row] = await db.query(
     'SELECT id FROM operations WHERE id = $1 AND fence = $2 AND ended_at IS NULL',
     [operation.id, operation.fence],
@@ -284,20 +280,20 @@ export async function listOrphaned(
   return rows.map(toOperation);
 }
 
-/** Takes the fence, so that writes of the former owner fail from now on. The caller holds the sandbox's lock. */
+/** Takes the fence, so that writes of the former server fail from now on. The caller holds the sandbox's lock. */
 export async function takeOver(
   tx: Transaction,
   operation: Operation,
-  owner: string,
+  serverId: string,
   deadlineAt: number,
 ): Promise<Operation> {
   const [row] = await tx.query<{ fence: number }>(
     `UPDATE operations SET owner = $3, fence = fence + 1, deadline_at = $4
      WHERE id = $1 AND fence = $2 AND ended_at IS NULL RETURNING fence`,
-    [operation.id, operation.fence, owner, deadlineAt],
+    [operation.id, operation.fence, serverId, deadlineAt],
   );
   if (row === undefined) throw new FenceLost(operation.id);
-  return { ...operation, owner, fence: row.fence, deadlineAt };
+  return { ...operation, serverId, fence: row.fence, deadlineAt };
 }
 
 /** The error that the callers of a failed operation get. */

@@ -187,7 +187,7 @@ describe.each(databaseKinds)('operations on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('running');
   });
 
-  it('keep a stale owner from writing after another server took over (R111)', async () => {
+  it('keep a server from writing after another server took the operation over (R111)', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     hold('freeze');
     const stale = engine.pause(caller, id).catch(TorporError.from);

@@ -15,12 +15,12 @@ import type { LedgerNotifications } from '../ledger/read.ts';
 import { decide } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
-import { isIdentical, refused, supersedes, transitioning } from './admission.ts';
+import { isIdentical, refused, supersedes, transitioning } from './conflicts.ts';
 import { findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
 import {
   endOperation,
   FenceLost,
-  findLastDone,
+  findLastSucceeded,
   findOpenOperation,
   findOperation,
   insertOperation,
@@ -31,8 +31,8 @@ import {
 import type { OperationHandle } from './operation-handle.ts';
 import {
   type AnswerKind,
-  BROUGHT_ABOUT_BY,
-  type RepeatableKind,
+  type IdempotentKind,
+  KINDS_THAT_SATISFY,
   type RequestedKind,
   type RequestOf,
 } from './operation-kinds.ts';
@@ -47,8 +47,8 @@ export interface Caller {
   readonly signal?: AbortSignal;
 }
 
-/** What a new operation is to do. */
-interface Order<K extends OperationKind> {
+/** A request for a new operation. */
+interface OperationRequest<K extends OperationKind> {
   readonly kind: K;
   readonly sandboxId: SandboxId;
   readonly caller: Caller;
@@ -56,45 +56,45 @@ interface Order<K extends OperationKind> {
   readonly reason: Reason;
 }
 
-/** What can be asked of a sandbox that exists. */
-type WishedKind = Exclude<RequestedKind, 'create'>;
+/** The kinds of requests to an existing sandbox. */
+type SandboxRequestKind = Exclude<RequestedKind, 'create'>;
 
-/** Drives an operation to its end, which it writes itself. */
-type Drive = (handle: OperationHandle) => Promise<void>;
+/** Carries an operation out and writes its end. */
+type Execute = (handle: OperationHandle) => Promise<void>;
 
-/** An operation on an existing sandbox, and how it is carried out: in the accepting transaction, and after it. */
-interface Task<K extends WishedKind, A> extends Order<K> {
-  /** Writes what belongs to the accepting transaction. The sandbox is locked. `drive` receives what it returns. */
-  readonly admit: (
+/** A request to an existing sandbox, and how it is carried out: in the accepting transaction, and after it. */
+interface OperationTask<K extends SandboxRequestKind, A> extends OperationRequest<K> {
+  /** Runs in the accepting transaction, with the sandbox locked. `execute` receives its result. */
+  readonly onAccept: (
     tx: Transaction,
     sandbox: Sandbox,
     operation: Operation,
     superseded: Operation | undefined,
   ) => Promise<A>;
-  readonly drive: (handle: OperationHandle, admitted: A) => Promise<void>;
+  readonly execute: (handle: OperationHandle, accepted: A) => Promise<void>;
 }
 
 /** How the creation of a sandbox is carried out. */
-interface NewWork<A> {
+interface CreateTask<A> {
   readonly caller: Caller;
-  /** What the idempotency key counts for: all that the caller asked for. */
+  /** The whole request of the caller, which the idempotency key is compared by. */
   readonly request: unknown;
   readonly operation: Operation<'create'>;
-  /** Writes the rows of the sandbox and of the operation. `drive` receives what it returns. */
+  /** Writes the rows of the sandbox and of the operation. `execute` receives its result. */
   readonly insert: (tx: Transaction) => Promise<A>;
-  readonly drive: (handle: OperationHandle, inserted: A) => Promise<void>;
+  readonly execute: (handle: OperationHandle, inserted: A) => Promise<void>;
 }
 
 /** The end of an operation that a caller waited for. */
-interface Ended<K extends WishedKind> {
+interface Ended<K extends SandboxRequestKind> {
   readonly is: 'ended';
   readonly operation: Succeeded<AnswerKind<K>>;
   /** Another caller had begun the operation. */
   readonly joined: boolean;
 }
 
-/** What the caller asks for is true already; no operation was needed. */
-interface Already {
+/** The sandbox is in the requested state already; no operation was needed. */
+interface AlreadyInState {
   readonly is: 'already';
   readonly sandbox: Sandbox;
 }
@@ -105,14 +105,15 @@ type Acceptance<A> =
       readonly is: 'accepted';
       readonly operation: Operation;
       readonly superseded: Operation | undefined;
-      readonly admitted: A;
+      /** The result of `onAccept`. */
+      readonly accepted: A;
     }
   /** `replayed`: the idempotency key was used before, however long ago. */
   | { readonly is: 'joined' | 'replayed'; readonly operation: Pick<Operation, 'id'> }
-  | Already;
+  | AlreadyInState;
 
 /** What operations need of the context that they are part of. */
-type OperationParts = Pick<Context, 'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report'>;
+type OperationDependencies = Pick<Context, 'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report'>;
 
 interface Driven {
   readonly done: Promise<void>;
@@ -120,34 +121,36 @@ interface Driven {
 }
 
 export class Operations {
-  readonly #ctx: OperationParts;
+  readonly #ctx: OperationDependencies;
   readonly #notifications: LedgerNotifications;
   readonly #driven = new Map<OperationId, Driven>();
 
-  constructor(ctx: OperationParts, notifications: LedgerNotifications) {
+  constructor(ctx: OperationDependencies, notifications: LedgerNotifications) {
     this.#ctx = ctx;
     this.#notifications = notifications;
   }
 
   /** Accepts an operation on an existing sandbox or refuses it, drives it, and waits for its end. */
-  async run<K extends Exclude<WishedKind, RepeatableKind>, A>(
-    task: Task<K, A>,
+  async run<K extends Exclude<SandboxRequestKind, IdempotentKind>, A>(
+    task: OperationTask<K, A>,
   ): Promise<Succeeded<AnswerKind<K>>> {
-    const ended = await this.runUnlessTrue<K, A>(task);
-    if (ended.is === 'already') throw new Error(`The wish "${task.kind}" cannot be true already.`);
+    const ended = await this.runIdempotent<K, A>(task);
+    if (ended.is === 'already') throw new Error(`A ${task.kind} always needs an operation.`);
     return ended.operation;
   }
 
-  /** Like `run`, for a wish that may be true already. */
-  async runUnlessTrue<K extends WishedKind, A>(task: Task<K, A>): Promise<Ended<K> | Already> {
+  /** Like `run`, for kinds of requests that need no operation when the sandbox is in the requested state already. */
+  async runIdempotent<K extends SandboxRequestKind, A>(
+    task: OperationTask<K, A>,
+  ): Promise<Ended<K> | AlreadyInState> {
     const acceptance = await this.#accept(task);
     if (acceptance.is === 'already') return acceptance;
     if (acceptance.is === 'accepted') {
-      const { operation, superseded, admitted } = acceptance;
+      const { operation, superseded, accepted } = acceptance;
       this.drive(operation, async (handle) => {
         // The driver of the superseded operation must have stopped before anything is destroyed under it.
         if (superseded !== undefined) await this.#interrupt(superseded.id);
-        await task.drive(handle, admitted);
+        await task.execute(handle, accepted);
       });
     }
     const operation = await this.#answer(task.kind, acceptance.operation.id, task.caller.signal);
@@ -155,45 +158,45 @@ export class Operations {
   }
 
   /** Accepts an operation under the sandbox's lock, or throws why not. */
-  async #accept<A>({ admit, ...order }: Task<WishedKind, A>): Promise<Acceptance<A>> {
+  async #accept<A>({ onAccept, ...request }: OperationTask<SandboxRequestKind, A>): Promise<Acceptance<A>> {
     return this.#withRetry(async (tx): Promise<Acceptance<A>> => {
-      const key = keyOf(order, order.sandboxId);
+      const key = keyOf(request, request.sandboxId);
       const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
       if (known !== undefined) return { is: 'replayed', operation: { id: known } };
 
-      const sandbox = await lockSandbox(tx, order.sandboxId);
-      if (sandbox.org !== order.caller.org) throw noSuchSandbox(order.sandboxId);
-      const decision = decide(sandbox.state, order.kind);
+      const sandbox = await lockSandbox(tx, request.sandboxId);
+      if (sandbox.org !== request.caller.org) throw noSuchSandbox(request.sandboxId);
+      const decision = decide(sandbox.state, request.kind);
       const open = await findOpenOperation(tx, sandbox.id);
-      // A sandbox stays running while a snapshot of it is made.
-      const already = decision.kind === 'already' && (open === undefined || order.kind === 'resume');
+      // During a snapshot the state stays `running`, so a pause or kill must not be answered `already`; a resume may.
+      const already = decision.kind === 'already' && (open === undefined || request.kind === 'resume');
       if (already) {
-        if (key !== undefined) await this.#rememberAlready(tx, order, key);
+        if (key !== undefined) await this.#rememberAlready(tx, request, key);
         return { is: 'already', sandbox };
       }
-      if (open !== undefined && !supersedes(order, open)) {
-        if (!isIdentical(open, order)) throw transitioning(open);
+      if (open !== undefined && !supersedes(request, open)) {
+        if (!isIdentical(open, request)) throw transitioning(open);
         if (key !== undefined) await rememberKey(tx, key, open.id, this.#keyExpiry());
         return { is: 'joined', operation: open };
       }
-      if (decision.kind === 'refused') throw refused(sandbox, order.kind);
+      if (decision.kind === 'refused') throw refused(sandbox, request.kind);
       if (open !== undefined) {
         await endOperation(tx, open, this.#ctx.clock.now(), {
           outcome: 'superseded',
           error: new TorporError('killed', 'The sandbox was killed while this was under way.'),
         });
       }
-      const operation = this.draft(order);
+      const operation = this.draft(request);
       await insertOperation(tx, operation);
       if (key !== undefined) await rememberKey(tx, key, operation.id, this.#keyExpiry());
-      const admitted = await admit(tx, sandbox, operation, open);
-      return { is: 'accepted', operation, superseded: open, admitted };
+      const accepted = await onAccept(tx, sandbox, operation, open);
+      return { is: 'accepted', operation, superseded: open, accepted };
     });
   }
 
   /** Accepts the creation of a sandbox, which has no row to lock yet; drives it, and waits for its end. */
-  async runNew<A>(work: NewWork<A>): Promise<Succeeded<'create'>> {
-    const { caller, request, operation, insert, drive } = work;
+  async runCreate<A>(task: CreateTask<A>): Promise<Succeeded<'create'>> {
+    const { caller, request, operation, insert, execute } = task;
     const key = keyOf({ caller, request, kind: operation.kind }, '');
     const acceptance = await this.#withRetry(async (tx) => {
       const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
@@ -204,23 +207,23 @@ export class Operations {
     });
     if ('inserted' in acceptance) {
       const { inserted } = acceptance;
-      this.drive(operation, (handle) => drive(handle, inserted));
+      this.drive(operation, (handle) => execute(handle, inserted));
     }
     return this.#answer('create', acceptance.id, caller.signal);
   }
 
   /** A new operation; not yet written. */
-  draft<K extends OperationKind>(order: Order<K>): Operation<K> {
+  draft<K extends OperationKind>(request: OperationRequest<K>): Operation<K> {
     const now = this.#ctx.clock.now();
     return {
-      kind: order.kind,
+      kind: request.kind,
       id: this.#ctx.ids.next('op'),
-      org: order.caller.org,
-      sandboxId: order.sandboxId,
+      org: request.caller.org,
+      sandboxId: request.sandboxId,
       parentId: null,
-      request: order.request,
-      reason: order.reason,
-      owner: this.#ctx.serverId,
+      request: request.request,
+      reason: request.reason,
+      serverId: this.#ctx.serverId,
       fence: 1,
       phase: null,
       startedAt: now,
@@ -233,8 +236,8 @@ export class Operations {
   }
 
   /**
-   * The operation that this very request led to when it was sent before, once it has ended. Verbs ask this before
-   * anything that may have changed since can refuse the repeated request.
+   * The operation of an earlier request with the same idempotency key, once it has ended. Verbs call this before any check
+   * whose result may have changed since the first request.
    */
   async replayed<K extends RequestedKind>(
     caller: Caller,
@@ -249,7 +252,7 @@ export class Operations {
   }
 
   /** Drives an operation whose fence this server holds: a new operation, or an operation that it took over. */
-  drive(operation: Operation, drive: Drive): void {
+  drive(operation: Operation, execute: Execute): void {
     const controller = new AbortController();
     const timer = new AbortController();
     const left = Math.max(0, operation.deadlineAt - this.#ctx.clock.now());
@@ -257,7 +260,7 @@ export class Operations {
       () => controller.abort(new TorporError('timeout', `Operation ${operation.id} did not end in time.`)),
       () => {},
     );
-    const done = drive({ operation, signal: controller.signal })
+    const done = execute({ operation, signal: controller.signal })
       .catch((thrown: unknown) => {
         // No answer depends on this error: the row says how the operation ended, and the reconciler takes up an
         // operation that is still open.
@@ -286,8 +289,8 @@ export class Operations {
   }
 
   /**
-   * The operation once it has ended, on whichever server; throws its error when it failed. An operation that this
-   * server drove and left open is not waited for: the reconciler ends it later, and may itself wait here.
+   * The operation once it has ended, on whichever server; throws its error when it failed. Does not wait for an operation
+   * that this server left open: only the reconciler can end it, and the reconciler may be the caller (a deadlock).
    */
   async finished(id: OperationId, signal: AbortSignal = new AbortController().signal): Promise<Operation> {
     for (;;) {
@@ -321,9 +324,13 @@ export class Operations {
     await driven?.done;
   }
 
-  /** The next request under this key gets the operation that made the wish true. */
-  async #rememberAlready(tx: Transaction, order: Order<WishedKind>, key: Key): Promise<void> {
-    const done = await findLastDone(tx, order.sandboxId, BROUGHT_ABOUT_BY[order.kind]);
+  /** Maps the key to the operation that put the sandbox into this state. */
+  async #rememberAlready(
+    tx: Transaction,
+    request: OperationRequest<SandboxRequestKind>,
+    key: Key,
+  ): Promise<void> {
+    const done = await findLastSucceeded(tx, request.sandboxId, KINDS_THAT_SATISFY[request.kind]);
     if (done !== undefined) await rememberKey(tx, key, done.id, this.#keyExpiry());
   }
 
@@ -343,20 +350,20 @@ export class Operations {
 }
 
 function keyOf(
-  order: { readonly caller: Caller; readonly kind: string; readonly request: unknown },
+  request: { readonly caller: Caller; readonly kind: string; readonly request: unknown },
   sandboxId: SandboxId | '',
 ): Key | undefined {
-  const { org, idempotencyKey: key } = order.caller;
+  const { org, idempotencyKey: key } = request.caller;
   return key === undefined
     ? undefined
-    : { org, route: `${order.kind} ${sandboxId}`, key, bodyHash: hashBody(order.request) };
+    : { org, route: `${request.kind} ${sandboxId}`, key, bodyHash: hashBody(request.request) };
 }
 
 function answers<K extends RequestedKind>(
   kind: K,
   operation: Operation,
 ): operation is Operation & Succeeded<AnswerKind<K>> {
-  const kinds: readonly OperationKind[] = BROUGHT_ABOUT_BY[kind];
+  const kinds: readonly OperationKind[] = KINDS_THAT_SATISFY[kind];
   return kinds.includes(operation.kind) && operation.result !== null;
 }
 

@@ -66,7 +66,7 @@ async function refuseDeleted(tx: Queryable, org: string): Promise<void> {
   if (rows.length > 0) throw new TorporError('forbidden', `The organisation "${org}" was deleted.`);
 }
 
-/** A total map: a quota without a hint does not compile. */
+/** Typed as a full Record so that a new quota needs a hint. */
 const HINTS: Readonly<Record<QuotaName, string>> = {
   runningSandboxes: 'Pause or kill a sandbox that is not needed now, or ask the operator for a higher quota.',
   sandboxes: 'Kill a sandbox that is not needed any more, or ask the operator for a higher quota.',

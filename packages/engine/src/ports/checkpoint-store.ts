@@ -86,7 +86,7 @@ export interface Staging {
   readonly path: string;
 }
 
-export interface Sealed {
+export interface StoredSeal {
   readonly manifest: Manifest;
   /** The size of the content on disk: allocated blocks, with each file counted once however many hard links it has. */
   readonly bytes: number;
@@ -150,7 +150,7 @@ export interface CheckpointStore {
    * while this runs, and that the layers are sealed. After a failure nothing is sealed, and the same staging may be sealed
    * again. Sealing a sealed checkpoint changes nothing and returns its manifest.
    */
-  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<Sealed>;
+  seal(staging: Staging, manifest: ManifestDraft, signal?: AbortSignal): Promise<StoredSeal>;
   /** Returns the manifest after checking its checksum and id. Does not read the content. */
   read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest>;
   /**

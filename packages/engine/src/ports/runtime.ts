@@ -1,12 +1,13 @@
 /**
  * The port to what runs sandboxes. The engine decides what happens and in which order; a runtime only carries it out.
  *
- * Every call names the sandbox *and* the generation, so that a stale owner can only name an instance that has ended. All
+ * Every call names the sandbox *and* the generation, so that a server that lost its fence can only name an instance that has ended. All
  * calls but `start` may be repeated: the engine repeats them after a crash.
  */
 import type {
   Capabilities,
   CheckpointId,
+  CheckpointPart,
   EventData,
   Loss,
   Network,
@@ -84,7 +85,7 @@ export interface StartSpec {
 
 export interface Started {
   /** What was really restored; `memory` only when the processes were. */
-  readonly kind: 'memory' | 'files';
+  readonly kind: CheckpointPart;
   readonly lost: readonly Loss[];
 }
 
@@ -141,7 +142,7 @@ export interface Runtime {
   start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: 'memory' | 'files',
+    use: CheckpointPart,
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started>;
@@ -177,15 +178,11 @@ export interface Runtime {
   /** A runtime for which the purpose makes no difference ignores it. The default is `pause`. */
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void>;
   /** Captures a frozen instance. The instance stays frozen and intact, also after a failure. */
-  capture(
-    instance: Instance,
-    mode: 'memory' | 'files',
-    staging: Staging,
-    signal: AbortSignal,
-  ): Promise<Captured>;
+  capture(instance: Instance, mode: CheckpointPart, staging: Staging, signal: AbortSignal): Promise<Captured>;
   /**
-   * Lets a frozen instance run on. With `sealed`, the files that the instance has written are part of that checkpoint and
-   * must not change any more: the instance continues on a new writable layer. A running instance is left alone.
+   * Lets a frozen instance run on. A running instance is left alone. `sealed` is the checkpoint that this run has sealed, or
+   * null. What the instance writes after the thaw must not change the files of that checkpoint. A runtime whose instance
+   * would still write to sealed files (gVisor, which has no `snapshotWhileRunning`) throws `conflict`.
    */
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void>;
 

@@ -6,7 +6,10 @@ export interface TrafficGate {
   close(sandboxId: SandboxId): Promise<void>;
   /** Waits until the requests in flight have ended, or the signal fires. */
   drain(sandboxId: SandboxId, signal: AbortSignal): Promise<void>;
-  /** Resets every connection into and out of the sandbox: a memory image cannot hold connections. */
+  /**
+   * Aborts every exchange and resets every connection from the gateway into the sandbox. The runtime resets the connections
+   * that the sandbox itself has opened.
+   */
   cut(sandboxId: SandboxId): Promise<void>;
   /** Lets waiting and new requests through again, in whatever state the sandbox is then. */
   open(sandboxId: SandboxId): Promise<void>;

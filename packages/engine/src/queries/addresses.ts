@@ -4,7 +4,7 @@ import { type Context, runtimeOf } from '../context.ts';
 import type { Address, AgentAddress, Instance, Runtime } from '../ports/runtime.ts';
 import { refusedBy } from '../refused-by.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { observeRunning } from './sandboxes.ts';
 
 /** How to talk to the agent of a running sandbox; the caller holds a lease while it talks. */
@@ -33,7 +33,7 @@ async function askRuntime<T>(
   const instance = { sandboxId: id, generation: sandbox.generation };
   const runtime = runtimeOf(ctx, sandbox);
   try {
-    const found = await within(ctx.clock, ctx.settings.observeMs, what, (signal) =>
+    const found = await withTimeout(ctx.clock, ctx.settings.observeMs, what, (signal) =>
       ask(runtime, instance, signal),
     );
     if (found === null) await throwIfEnded(ctx, sandbox);

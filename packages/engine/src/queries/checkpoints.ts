@@ -14,8 +14,8 @@ import {
   listCheckpoints,
   namesOf,
 } from '../checkpoints/checkpoint.ts';
-import { healthWord } from '../checkpoints/health.ts';
-import { bytesOf } from '../checkpoints/retention.ts';
+import { bytesOf } from '../checkpoints/deletion.ts';
+import { healthWord } from '../checkpoints/health-record.ts';
 import type { Context } from '../context.ts';
 import { getSandbox } from '../sandbox.ts';
 import { listUnhealthy } from '../upkeep/checkpoint-inspection.ts';

@@ -1,6 +1,6 @@
 /** Sandboxes as callers see them. */
 import { type Page, pageOf, type SandboxId, type SandboxView } from '@torpor/protocol';
-import { hasUsableCheckpoint } from '../acts/loss.ts';
+import { proofOfLoss } from '../acts/loss.ts';
 import { observe } from '../acts/observe.ts';
 import { findCheckpoint, findCheckpoints } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
@@ -103,6 +103,6 @@ export async function find(ctx: Context, id: SandboxId): Promise<FoundSandbox | 
 }
 
 /** Whether the sandbox could be started from any checkpoint of its own. Yes, unless all are proved unusable. */
-export async function isStartable(ctx: Context, org: string, id: SandboxId): Promise<boolean> {
-  return hasUsableCheckpoint(ctx, await getSandbox(ctx.db, id, org));
+export async function hasUsableCheckpoint(ctx: Context, org: string, id: SandboxId): Promise<boolean> {
+  return (await proofOfLoss(ctx, await getSandbox(ctx.db, id, org))) === undefined;
 }

@@ -7,7 +7,8 @@
  */
 import { forEachBounded } from '@torpor/host';
 import type { EventData } from '@torpor/protocol';
-import { type Context, note } from '../context.ts';
+import type { Context } from '../context.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
@@ -131,7 +132,7 @@ async function setDeletion<T extends 'sandbox.expiring' | 'sandbox.expiry_withdr
   data: EventData<T>,
 ): Promise<void> {
   await tx.query('UPDATE sandboxes SET deletes_at = $2 WHERE id = $1', [sandbox.id, deletesAt]);
-  await note(ctx, tx, sandbox, event, data, { operationId: null });
+  await recordEvent(ctx, tx, sandbox, event, data, { operationId: null });
 }
 
 /** Does not supersede an operation under way: the next round tries again. */

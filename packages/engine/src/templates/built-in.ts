@@ -1,6 +1,6 @@
 /** The templates that every server has. The runtime makes the checkpoint once; every create starts from it. */
 import type { CheckpointId } from '@torpor/protocol';
-import { sealCaptured } from '../acts/seal.ts';
+import { sealInStore } from '../acts/seal.ts';
 import {
   findCheckpoint,
   forRuntime,
@@ -12,7 +12,7 @@ import {
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime, TemplateSpec } from '../ports/runtime.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { definitionOf, findBuiltIn, insertTemplate, replaceCheckpoint } from './template.ts';
 
 export function builtInSpec(name: string): TemplateSpec {
@@ -55,14 +55,14 @@ async function prepareBuiltIn(
     operationId: null,
   };
   await ctx.db.transaction((tx) => insertWriting(tx, row, ctx.clock.now()));
-  const sealed = await within(
+  const sealed = await withTimeout(
     ctx.clock,
     ctx.settings.operationMs,
     `Preparing template "${name}"`,
     async (signal) => {
       const staging = await ctx.store.stage(id, signal);
       const captured = await runtime.prepareTemplate(builtInSpec(name), staging, signal);
-      return sealCaptured(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
+      return sealInStore(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
     },
   ).catch(async (thrown: unknown) => {
     await ctx.db.transaction((tx) => markDeleted(tx, id, ctx.clock.now()));

@@ -1,7 +1,7 @@
 /** Deletes a template. Sandboxes made from it run on: the checkpoints that they depend on stay as long as they need them. */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
-import { deleteIfUnreferenced, removeBytes } from '../checkpoints/retention.ts';
+import { deleteIfUnreferenced, removeBytes } from '../checkpoints/deletion.ts';
 import type { Context } from '../context.ts';
 import { getTemplate } from './template.ts';
 

@@ -1,8 +1,8 @@
 /** Names a checkpoint as a template. The checkpoint is kept as long as the template exists. */
 import { type CreateTemplateRequest, TorporError } from '@torpor/protocol';
 import { getSealed } from '../checkpoints/checkpoint.ts';
+import { inspectWhole } from '../checkpoints/checks.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
-import { inspectWhole } from '../checkpoints/soundness.ts';
 import type { Context } from '../context.ts';
 import { ConstraintViolation } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';

@@ -6,21 +6,21 @@
  * except the reason, and that only when the caller stopped waiting.
  */
 import { type CheckpointId, type TemplateDefinition, TorporError } from '@torpor/protocol';
-import { sealCaptured } from '../acts/seal.ts';
+import { sealInStore } from '../acts/seal.ts';
 import {
   findCheckpoint,
   insertWriting,
   markDeleted,
   markSealed,
-  type Sealed,
+  type SealResult,
 } from '../checkpoints/checkpoint.ts';
-import { removeBytes } from '../checkpoints/retention.ts';
+import { removeBytes } from '../checkpoints/deletion.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota } from '../orgs/quota.ts';
 import type { Captured, Runtime } from '../ports/runtime.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import {
   definitionOf,
   deletePreparing,
@@ -105,7 +105,7 @@ async function make(
   template: Template,
   id: CheckpointId,
   archive: string,
-): Promise<Sealed> {
+): Promise<SealResult> {
   const { name, definition } = template;
   const { services, env } = definition;
   const progress = async (phase: string) => {
@@ -115,7 +115,7 @@ async function make(
   const order = { name, root: { kind: 'archive', path: archive }, services, env, progress } as const;
   let preparing: Promise<Captured> | undefined;
   try {
-    return await within(
+    return await withTimeout(
       ctx.clock,
       ctx.settings.templateMs,
       `Preparing template "${name}"`,
@@ -124,19 +124,15 @@ async function make(
         preparing = runtime.prepareTemplate(order, staging, signal);
         const captured = await preparing;
         await progress('sealing');
-        return sealCaptured(
-          ctx,
-          staging,
-          captured,
-          { id: null, baseId: null, runtime: runtime.name },
-          signal,
-        );
+        return sealInStore(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
       },
       ctx.stopping,
     );
   } catch (thrown) {
     // The runtime must have stopped writing before the bytes are removed.
-    await within(ctx.clock, ctx.settings.callMs, 'Giving up a template', async () => preparing).catch(ignore);
+    await withTimeout(ctx.clock, ctx.settings.callMs, 'Giving up a template', async () => preparing).catch(
+      ignore,
+    );
     throw thrown;
   }
 }
@@ -145,7 +141,7 @@ async function commitReady(
   ctx: Context,
   template: Template,
   id: CheckpointId,
-  sealed: Sealed,
+  sealed: SealResult,
 ): Promise<void> {
   await ctx.db.transaction(async (tx) => {
     const kept = { recovered: false, kept: false, expiresAt: null };

@@ -5,8 +5,8 @@
 import { forEachBounded } from '@torpor/host';
 import type { SandboxState } from '@torpor/protocol';
 import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
-import { provesDamage, recordChecks } from '../checkpoints/health.ts';
-import { checkParts } from '../checkpoints/soundness.ts';
+import { checkParts } from '../checkpoints/checks.ts';
+import { provesDamage, recordChecks } from '../checkpoints/health-record.ts';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';

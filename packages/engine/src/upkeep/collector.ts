@@ -1,6 +1,7 @@
 /** One round of cleaning up checkpoints: unfinished, expired, unreferenced and removable ones, and stray bytes. */
 
 import type { CheckpointId } from '@torpor/protocol';
+import { verifyCheckpoint } from '../checkpoints/checks.ts';
 import {
   announceExpiry,
   deleteIfUnreferenced,
@@ -11,12 +12,11 @@ import {
   listToScrub,
   listUnfinished,
   removeBytes,
-} from '../checkpoints/retention.ts';
-import { verifyCheckpoint } from '../checkpoints/soundness.ts';
+} from '../checkpoints/deletion.ts';
 import type { Context } from '../context.ts';
 import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
 import type { Queryable } from '../ports/database.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { failAbandonedTemplates } from './abandoned-templates.ts';
 import { inPages } from './pages.ts';
 
@@ -67,7 +67,7 @@ export async function collectCheckpoints(ctx: Context): Promise<void> {
 async function removeStrayBytes(ctx: Context): Promise<void> {
   const { callMs, pageSize } = ctx.settings;
   const stored: StoredCheckpoint[] = [];
-  await within(ctx.clock, callMs, 'Listing the store', async () => {
+  await withTimeout(ctx.clock, callMs, 'Listing the store', async () => {
     for await (const one of ctx.store.list()) stored.push(one);
   });
   for (let i = 0; i < stored.length && !ctx.stopping.aborted; i += pageSize) {
@@ -75,7 +75,7 @@ async function removeStrayBytes(ctx: Context): Promise<void> {
     const wanted = await listWanted(ctx.db, some);
     for (const { id, state } of some) {
       if (wanted.get(id) === 'sealed' || (wanted.has(id) && state !== 'removing')) continue;
-      await within(ctx.clock, callMs, 'Removing stray bytes', () => ctx.store.remove(id)).catch(
+      await withTimeout(ctx.clock, callMs, 'Removing stray bytes', () => ctx.store.remove(id)).catch(
         (thrown: unknown) => ctx.report('removing stray bytes failed', { id, error: thrown }),
       );
     }

@@ -7,7 +7,7 @@ import type { Context } from '../context.ts';
 import { findOpenOperation } from '../operations/operation.ts';
 import type { Instance } from '../ports/runtime.ts';
 import { findSandbox, type Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { compareSandbox } from './reconciler.ts';
 
 export class EndedInstances {
@@ -30,7 +30,7 @@ export class EndedInstances {
   /** For a caller that found the instance dead: waits for the repair, but not longer than for an observation. */
   async waitForRepair(sandbox: Sandbox): Promise<void> {
     const { clock, settings } = this.#context();
-    await within(clock, settings.observeMs, 'Repairing', () => this.#repair(sandbox)).catch(
+    await withTimeout(clock, settings.observeMs, 'Repairing', () => this.#repair(sandbox)).catch(
       (error: unknown) =>
         this.#context().report('the repair of a sandbox that has ended continues', {
           sandboxId: sandbox.id,

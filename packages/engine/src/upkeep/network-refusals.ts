@@ -4,7 +4,8 @@
  */
 import { Mutex } from '@torpor/host';
 import type { SandboxId, SandboxState } from '@torpor/protocol';
-import { type Context, note } from '../context.ts';
+import type { Context } from '../context.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import type { Instance, Refusal } from '../ports/runtime.ts';
 import { findSandbox, lockSandbox } from '../sandbox.ts';
 
@@ -45,7 +46,7 @@ export class NetworkRefusals {
       const sandbox = await lockSandbox(tx, sandboxId);
       // The sandbox may have ended meanwhile; then its last event is written already.
       if (sandbox.generation !== generation || !LIVE_STATES.includes(sandbox.state)) return;
-      await note(ctx, tx, sandbox, 'network.refused', refusal, { operationId: null });
+      await recordEvent(ctx, tx, sandbox, 'network.refused', refusal, { operationId: null });
     });
   }
 }

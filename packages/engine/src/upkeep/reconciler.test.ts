@@ -128,7 +128,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
   it('refuses a database of another data directory', async () => {
     world = await makeWorld(kind);
     const { id } = (await world.engine.create(caller, {})).sandbox;
-    await expect(world.another({ home: 'elsewhere' })).rejects.toMatchObject({ code: 'in_use' });
+    await expect(world.another({ dataDirectoryId: 'elsewhere' })).rejects.toMatchObject({ code: 'in_use' });
     expect((await world.engine.get('org', id)).state).toBe('running');
   });
 

@@ -13,7 +13,7 @@ import { findOpenOperation, insertOperation, listOrphaned } from '../operations/
 import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
 import { killByPolicy } from '../verbs/kill.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { inPages } from './pages.ts';
 import { takeOverOperation } from './take-over.ts';
 
@@ -155,15 +155,15 @@ async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> 
     request: {},
     reason: 'reconcile',
   });
-  const claimed = await ctx.db.transaction(async (tx) => {
+  const accepted = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, sandbox.id);
     const same = locked.state === 'running' && locked.generation === sandbox.generation;
     if (!same || (await findOpenOperation(tx, sandbox.id)) !== undefined) return undefined;
     await insertOperation(tx, operation);
     return locked;
   });
-  if (claimed === undefined) return;
-  ctx.operations.drive(operation, (handle) => repair(ctx, handle, claimed));
+  if (accepted === undefined) return;
+  ctx.operations.drive(operation, (handle) => repair(ctx, handle, accepted));
   await ctx.operations.finished(operation.id, ctx.stopping);
 }
 
@@ -174,7 +174,7 @@ async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> 
 async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRound): Promise<void> {
   const instances: Instance[] = [];
   await countingFailures(ctx, round, undefined, () =>
-    within(ctx.clock, ctx.settings.callMs, 'Listing instances', async (signal) => {
+    withTimeout(ctx.clock, ctx.settings.callMs, 'Listing instances', async (signal) => {
       for await (const instance of runtime.list(signal)) instances.push(instance);
     }),
   );
@@ -184,7 +184,7 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
       const upTo = newestStrayGeneration(sandbox, instance);
       if (upTo === null) return;
-      await within(ctx.clock, ctx.settings.callMs, 'Destroying a stray', (signal) =>
+      await withTimeout(ctx.clock, ctx.settings.callMs, 'Destroying a stray', (signal) =>
         runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal),
       );
       round.repaired++;

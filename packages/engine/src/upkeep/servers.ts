@@ -16,7 +16,7 @@ export async function heartbeat(ctx: Context): Promise<void> {
 
 /** Where there can be only one server, all other rows are of dead servers: their operations are taken over at once. */
 export async function markDeadServers(ctx: Context): Promise<void> {
-  if (!ctx.alone) return;
+  if (!ctx.ownsDataDirectory) return;
   await ctx.db.transaction((tx) => tx.query('DELETE FROM servers WHERE id <> $1', [ctx.serverId]));
 }
 
@@ -34,14 +34,16 @@ export async function deleteDeadServers(ctx: Context): Promise<void> {
 /** A server with another data directory would see none of these sandboxes, and must not conclude that they are gone. */
 export async function claimHome(ctx: Context): Promise<void> {
   const home = await ctx.db.transaction(async (tx) => {
-    await tx.query('INSERT INTO home (one, id) VALUES (1, $1) ON CONFLICT (one) DO NOTHING', [ctx.home]);
+    await tx.query('INSERT INTO home (one, id) VALUES (1, $1) ON CONFLICT (one) DO NOTHING', [
+      ctx.dataDirectoryId,
+    ]);
     const [row] = await tx.query<{ id: string }>('SELECT id FROM home WHERE one = 1');
     return row?.id;
   });
-  if (home === ctx.home) return;
+  if (home === ctx.dataDirectoryId) return;
   throw new TorporError(
     'in_use',
-    `This database belongs to another data directory (${home}, not ${ctx.home}).`,
+    `This database belongs to another data directory (${home}, not ${ctx.dataDirectoryId}).`,
     {
       hint: 'Start the server with the data directory that this database was created with, or with another database.',
     },

@@ -96,7 +96,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
   afterEach(() => world.dispose());
 
   it('pauses a sandbox that is not used', async () => {
-    const alone = await world.another({ alone: true });
+    const alone = await world.another({ ownsDataDirectory: true });
     const { id } = (await alone.create(caller, { idleSeconds: 120 })).sandbox;
     world.clock.advance(119_000);
     await alone.sweep();

@@ -4,8 +4,8 @@
  */
 import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import { memoryFault } from '../acts/memory-fault.ts';
-import type { FilesInstead } from '../acts/seal.ts';
+import type { FilesOnlyFallback } from '../acts/begin-seal.ts';
+import { captureFailure } from '../acts/capture-failure.ts';
 import type { Context } from '../context.ts';
 import { idleAt, type Leases, listIdle } from '../idleness.ts';
 import type { Queryable } from '../ports/database.ts';
@@ -56,7 +56,7 @@ export class Sweeper {
       }),
     );
     // The activity of other servers appears in the rows only after a while.
-    const idleSince = now - (ctx.alone ? 0 : 2 * ctx.settings.activityEveryMs);
+    const idleSince = now - (ctx.ownsDataDirectory ? 0 : 2 * ctx.settings.activityEveryMs);
     const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize, ctx.stopping);
     await forEachBounded(idle, hands, async (sandbox) => {
       if (sandbox.onIdle === 'keep' || this.#leases.isUsed(sandbox.id)) return;
@@ -80,16 +80,16 @@ export class Sweeper {
     const waiting = known?.generation === generation ? known : undefined;
     if (waiting !== undefined && waiting.until > ctx.clock.monotonic()) return;
     try {
-      const filesInstead = filesInsteadOf(sandbox, waiting?.isSlow === true);
-      if (how === 'pause') await pauseByPolicy(ctx, sandbox, { reason, guard, filesInstead });
+      const filesOnlyFallback = filesOnlyFallbackOf(sandbox, waiting?.isSlow === true);
+      if (how === 'pause') await pauseByPolicy(ctx, sandbox, { reason, guard, filesOnlyFallback });
       else await killByPolicy(ctx, sandbox, reason, guard);
       this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;
-      const fault = memoryFault(thrown);
+      const fault = captureFailure(thrown);
       const isSlow = fault?.code === 'timeout';
       // Every attempt freezes the sandbox for a while and writes events, so a lasting cause is not retried soon.
-      const isStuck = fault !== undefined && filesInsteadOf(sandbox, isSlow) === 'never';
+      const isStuck = fault !== undefined && filesOnlyFallbackOf(sandbox, isSlow) === 'never';
       const waitMs = isStuck
         ? ctx.settings.pauseRetryMs
         : Math.min(MAX_BACKOFF_MS, (waiting?.waitMs ?? 500) * 2);
@@ -122,7 +122,7 @@ export class Sweeper {
 }
 
 /** The sandbox's policy says whether it may lose its processes. After one slow capture only: the machine may be at fault. */
-function filesInsteadOf({ config }: Sandbox, wasSlow: boolean): FilesInstead {
+function filesOnlyFallbackOf({ config }: Sandbox, wasSlow: boolean): FilesOnlyFallback {
   if (!config.fallback.includes('files')) return 'never';
   return wasSlow ? 'on failure or timeout' : 'on failure';
 }

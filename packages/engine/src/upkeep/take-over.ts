@@ -3,32 +3,33 @@
  * to do next; the operation's request has the parameters.
  */
 import { TorporError } from '@torpor/protocol';
+import { startPaused, thawAfterSeal } from '../acts/finish-seal.ts';
 import { kill } from '../acts/kill.ts';
 import { observe } from '../acts/observe.ts';
 import { recover } from '../acts/recover.ts';
 import { repair } from '../acts/repair.ts';
-import { continueAfterSeal, undoSeal } from '../acts/seal.ts';
-import { adopt, start } from '../acts/start.ts';
+import { undoSeal } from '../acts/seal.ts';
+import { acceptUnobservedStart, start } from '../acts/start.ts';
 import { findCheckpoint, findSealedBy } from '../checkpoints/checkpoint.ts';
-import { type Context, note } from '../context.ts';
+import type { Context } from '../context.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { type Operation, takeOver } from '../operations/operation.ts';
 import type { OperationHandle } from '../operations/operation-handle.ts';
 import type { Queryable } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
-import { startPaused } from '../verbs/seal-steps.ts';
 
-/** Records this server as the owner of the operation, and drives the operation to its end. */
+/** Records this server as the server of the operation, and drives the operation to its end. */
 export async function takeOverOperation(ctx: Context, orphan: Operation): Promise<void> {
   const { operation, sandbox } = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, orphan.sandboxId);
     const operation = await takeOver(tx, orphan, ctx.serverId, ctx.clock.now() + ctx.settings.operationMs);
     const data = { kind: operation.kind, found: `its server is gone; the sandbox is ${locked.state}` };
-    // The former owner may still start an instance. The new generation makes that instance a dead one.
+    // The former server may still start an instance. The new generation makes that instance a dead one.
     const starting = locked.state === 'creating' || locked.state === 'resuming';
     const again = starting && (await canStartAgain(tx, locked));
     const generation = again ? locked.generation + 1 : locked.generation;
     const extras = { operationId: operation.id, generation };
-    return { operation, sandbox: await note(ctx, tx, locked, 'operation.taken_over', data, extras) };
+    return { operation, sandbox: await recordEvent(ctx, tx, locked, 'operation.taken_over', data, extras) };
   });
   ctx.operations.drive(operation, (handle) => continueFrom(ctx, handle, sandbox));
 }
@@ -45,7 +46,7 @@ async function continueFrom(ctx: Context, handle: OperationHandle, sandbox: Sand
     case 'resuming':
       return (await canStartAgain(ctx.db, sandbox))
         ? start(ctx, handle, sandbox)
-        : adopt(ctx, handle, sandbox);
+        : acceptUnobservedStart(ctx, handle, sandbox);
     case 'running':
       return handle.operation.kind === 'recover'
         ? repair(ctx, handle, sandbox)
@@ -74,7 +75,7 @@ async function continueFrom(ctx: Context, handle: OperationHandle, sandbox: Sand
 async function rollBack(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const sealed = await findSealedBy(ctx.db, handle.operation.id);
   if (sandbox.state === 'running' && sealed !== undefined) {
-    return continueAfterSeal(ctx, handle.operation, sandbox, sealed.id);
+    return thawAfterSeal(ctx, handle.operation, sandbox, sealed.id);
   }
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone') return recover(ctx, handle, sandbox, found);

@@ -7,11 +7,13 @@ import {
   type Service,
   TorporError,
 } from '@torpor/protocol';
+import { sealMode } from '../acts/begin-seal.ts';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
-import { type Context, note, requirePause, runtimeOf } from '../context.ts';
+import { type Context, requirePause, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { insertOperation, type Operation, type Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
@@ -21,7 +23,6 @@ import { sandboxView } from '../queries/sandboxes.ts';
 import { toStoredRetention } from '../retention/policy.ts';
 import { insertSandbox, type Sandbox } from '../sandbox.ts';
 import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
-import { sealMode } from './seal-steps.ts';
 
 export interface Created {
   readonly operation: { readonly id: OperationId };
@@ -40,7 +41,7 @@ async function createNew(ctx: Context, caller: Caller, request: CreateRequest): 
   const sandbox = draftSandbox(ctx, caller, runtime, template, withDefinition(request, definition));
   const operation = draftCreate(ctx, sandbox, request);
   const full = await refusalForDiskSpace(ctx);
-  const created = ctx.operations.runNew({
+  const created = ctx.operations.runCreate({
     caller,
     request,
     operation,
@@ -49,7 +50,7 @@ async function createNew(ctx: Context, caller: Caller, request: CreateRequest): 
       await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
       return insertNewSandbox(ctx, tx, { sandbox, base, operation });
     },
-    drive: (handle, creating) => start(ctx, handle, creating),
+    execute: (handle, creating) => start(ctx, handle, creating),
   });
   return created.catch((thrown: unknown) => {
     const gone = thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key';
@@ -91,8 +92,8 @@ export async function insertNewSandbox(
   await insertSandbox(tx, sandbox);
   await insertOperation(tx, operation);
   const { template, runtime } = sandbox;
-  const head = { operationId: operation.id, generation: 1, baseId: base.id };
-  return note(ctx, tx, sandbox, 'sandbox.created', { template, runtime }, head);
+  const fields = { operationId: operation.id, generation: 1, baseId: base.id };
+  return recordEvent(ctx, tx, sandbox, 'sandbox.created', { template, runtime }, fields);
 }
 
 export async function refuseTakenSandboxName(tx: Transaction, org: string, name: string): Promise<void> {

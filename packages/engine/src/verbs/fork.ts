@@ -7,7 +7,9 @@ import {
   type SandboxView,
   TorporError,
 } from '@torpor/protocol';
-import { type SealPlan, seal } from '../acts/seal.ts';
+import { beginSeal, type SealPlan } from '../acts/begin-seal.ts';
+import { finishSeal } from '../acts/finish-seal.ts';
+import { seal } from '../acts/seal.ts';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
@@ -28,7 +30,6 @@ import {
   memoryLimit,
   refuseTakenSandboxName,
 } from './create.ts';
-import { claimSeal, goOnAfterSeal } from './seal-steps.ts';
 import { planSnapshot } from './snapshot.ts';
 
 export type Fork = { readonly sandbox: SandboxView } | { readonly error: ErrorBody };
@@ -53,7 +54,7 @@ export async function fork(
     kept: false,
     name: null,
     expiresAt: null,
-    also: async (tx, sandbox, operation) => {
+    extraWrites: async (tx, sandbox, operation) => {
       // Asked again: others may have used up the quota while the source was frozen and written.
       await requireQuotaForChildren(tx, sandbox, runtime, request);
       const from = { sandbox, operation };
@@ -67,14 +68,14 @@ export async function fork(
     caller,
     request,
     reason: 'snapshot',
-    admit: async (tx, sandbox, operation): Promise<Claimed> => {
+    onAccept: async (tx, sandbox, operation): Promise<Claimed> => {
       if (full !== undefined) throw full;
       // The commit checks the name again; this check saves the freeze.
       if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
       await requireQuotaForChildren(tx, sandbox, runtime, request);
       const { checkpointId } = sandbox;
       if (sandbox.state !== 'paused' || checkpointId === null) {
-        return { is: 'to seal', sandbox: await claimSeal(ctx, tx, sandbox, operation, plan) };
+        return { is: 'to seal', sandbox: await beginSeal(ctx, tx, sandbox, operation, plan) };
       }
       await requireReplayable(tx, sandbox);
       await markUsed(tx, sandbox.id, ctx.clock.now());
@@ -83,14 +84,14 @@ export async function fork(
       await endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } });
       return { is: 'ended', children };
     },
-    drive: async (handle, claimed) => {
-      if (claimed.is === 'ended') return startChildren(ctx, claimed.children);
-      const sealed = await seal(ctx, handle, claimed.sandbox, plan);
+    execute: async (handle, accepted) => {
+      if (accepted.is === 'ended') return startChildren(ctx, accepted.children);
+      const sealed = await seal(ctx, handle, accepted.sandbox, plan);
       if (sealed.is === 'failed') return;
       try {
-        await goOnAfterSeal(ctx, handle, claimed.sandbox, plan);
+        await finishSeal(ctx, handle, accepted.sandbox, plan);
       } finally {
-        startChildren(ctx, sealed.also);
+        startChildren(ctx, sealed.extraResult);
       }
     },
   });

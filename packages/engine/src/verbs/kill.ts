@@ -1,7 +1,8 @@
 /** Kill: supersedes the open operation, and ends the sandbox. */
 import type { OperationId, Reason, SandboxId, SandboxView } from '@torpor/protocol';
 import { kill as destroy } from '../acts/kill.ts';
-import { type Context, take } from '../context.ts';
+import type { Context } from '../context.ts';
+import { applyTransition } from '../ledger/transition.ts';
 import type { Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
@@ -40,20 +41,20 @@ async function destroyAndEnd(
   reason: Reason,
   guard: Guard,
 ): Promise<Succeeded<'kill'> | null> {
-  const ended = await ctx.operations.runUnlessTrue({
+  const ended = await ctx.operations.runIdempotent({
     kind: 'kill',
     sandboxId,
     caller,
     request: {},
     reason,
-    admit: async (tx, sandbox, operation, superseded) => {
+    onAccept: async (tx, sandbox, operation, superseded) => {
       await guard(tx, sandbox);
       if (sandbox.state === 'killing') return sandbox;
       const data = { reason, superseded: superseded?.kind ?? null };
-      const head = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
-      return take(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, head);
+      const fields = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
+      return applyTransition(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, fields);
     },
-    drive: (handle, killing) => destroy(ctx, handle, killing),
+    execute: (handle, killing) => destroy(ctx, handle, killing),
   });
   return ended.is === 'already' ? null : ended.operation;
 }

@@ -1,6 +1,7 @@
 /** The lifetime of a sandbox: one write under its lock, outside of operations. */
 import type { SandboxId, SandboxView } from '@torpor/protocol';
-import { type Context, take } from '../context.ts';
+import type { Context } from '../context.ts';
+import { applyTransition } from '../ledger/transition.ts';
 import { decide } from '../lifecycle.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
@@ -25,7 +26,7 @@ export async function setLifetime(
     }
     const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1_000;
     const endsAt = sandbox.state === 'running' && timeoutMs !== null ? ctx.clock.now() + timeoutMs : null;
-    await take(
+    await applyTransition(
       ctx,
       tx,
       sandbox,
@@ -58,7 +59,7 @@ export async function setEnd(
     const endsAt = ctx.clock.now() + seconds * 1_000;
     if (how === 'at least' && (sandbox.endsAt ?? Number.POSITIVE_INFINITY) >= endsAt) return;
     const data = { endsAt, timeoutSeconds: seconds };
-    await take(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, {
+    await applyTransition(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, {
       operationId: null,
       change: { endsAt },
     });
@@ -77,7 +78,7 @@ export async function extendLifetime(
     const endsAt = ctx.clock.now() + timeoutSeconds * 1_000;
     if (sandbox.state !== 'running' || sandbox.endsAt === null || sandbox.endsAt >= endsAt) return;
     const data = { endsAt, timeoutSeconds };
-    await take(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, {
+    await applyTransition(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, {
       operationId: null,
       change: { endsAt },
     });

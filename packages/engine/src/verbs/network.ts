@@ -1,13 +1,14 @@
 /** The network policy of a sandbox: first written to the database, then applied by the runtime. */
 import { forEachBounded } from '@torpor/host';
 import type { Network, SandboxId, SandboxView } from '@torpor/protocol';
-import { type Context, runtimeOf, take } from '../context.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import { applyTransition } from '../ledger/transition.ts';
 import { decide } from '../lifecycle.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
 import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 
 /** A paused sandbox gets the policy with its next start. */
 export async function setNetwork(
@@ -26,7 +27,7 @@ export async function setNetwork(
     runtimeOf(ctx, locked).checkNetwork(network);
     const config = { ...locked.config, network };
     const extras = { operationId: null, change: { config } };
-    return take(ctx, tx, locked, 'set_network', 'network.set', { network }, extras);
+    return applyTransition(ctx, tx, locked, 'set_network', 'network.set', { network }, extras);
   });
   if (sandbox.state === 'running') await apply(ctx, sandbox);
   return sandboxView(ctx, org, id);
@@ -50,7 +51,7 @@ export async function applyNetworks(ctx: Context): Promise<void> {
 async function apply(ctx: Context, { id, generation, config, runtime }: Sandbox): Promise<void> {
   const instance = { sandboxId: id, generation };
   try {
-    await within(ctx.clock, ctx.settings.callMs, 'Setting the network', (signal) =>
+    await withTimeout(ctx.clock, ctx.settings.callMs, 'Setting the network', (signal) =>
       runtimeOf(ctx, { runtime }).setNetwork(instance, config.network, signal),
     );
   } catch (thrown) {

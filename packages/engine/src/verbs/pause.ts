@@ -9,17 +9,24 @@ import {
   type SandboxView,
   TorporError,
 } from '@torpor/protocol';
-import { type FilesInstead, nothingElse, type SealPlan, seal } from '../acts/seal.ts';
+import {
+  beginSeal,
+  type FilesOnlyFallback,
+  noExtraWrites,
+  type SealPlan,
+  sealMode,
+} from '../acts/begin-seal.ts';
+import { finishSeal } from '../acts/finish-seal.ts';
+import { seal } from '../acts/seal.ts';
 import { type Context, runtimeOf } from '../context.ts';
-import { findLastDone, type Operation } from '../operations/operation.ts';
+import { findLastSucceeded, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import type { Transaction } from '../ports/database.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
 import { withPhases } from '../queries/operations.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { within } from '../within.ts';
-import { claimSeal, goOnAfterSeal, sealMode } from './seal-steps.ts';
+import { withTimeout } from '../with-timeout.ts';
 
 /** Checks under the sandbox's lock whether the cause still holds; throws when it does not. */
 export type Guard = (tx: Transaction, sandbox: Sandbox) => void | Promise<void>;
@@ -28,7 +35,7 @@ export type Guard = (tx: Transaction, sandbox: Sandbox) => void | Promise<void>;
 export interface PausePolicy {
   readonly reason: Reason;
   readonly guard: Guard;
-  readonly filesInstead: FilesInstead;
+  readonly filesOnlyFallback: FilesOnlyFallback;
 }
 
 export interface Paused {
@@ -64,7 +71,7 @@ export async function pauseByPolicy(
   await sealAndPause(ctx, { org }, id, pauseMode === undefined ? {} : { mode: pauseMode }, policy);
 }
 
-const BY_REQUEST: PausePolicy = { reason: 'request', guard: () => {}, filesInstead: 'never' };
+const BY_REQUEST: PausePolicy = { reason: 'request', guard: () => {}, filesOnlyFallback: 'never' };
 
 interface PausedBy {
   readonly operation: Operation | null;
@@ -77,7 +84,7 @@ async function sealAndPause(
   caller: Caller,
   sandboxId: SandboxId,
   request: PauseRequest,
-  { reason, guard, filesInstead }: PausePolicy,
+  { reason, guard, filesOnlyFallback }: PausePolicy,
 ): Promise<PausedBy> {
   const { runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
   const mode = sealMode(runtimeOf(ctx, { runtime }), request.mode, 'be paused');
@@ -85,27 +92,27 @@ async function sealAndPause(
     checkpointId: ctx.ids.next('ckpt'),
     mode,
     reason,
-    afterwards: 'pause',
+    afterwards: 'stays paused',
     kept: false,
     name: null,
     expiresAt: null,
-    filesInstead,
-    also: nothingElse,
+    filesOnlyFallback,
+    extraWrites: noExtraWrites,
   };
-  const ended = await ctx.operations.runUnlessTrue({
+  const ended = await ctx.operations.runIdempotent({
     kind: 'pause',
     sandboxId,
     caller,
     request: { mode },
     reason,
-    admit: async (tx, sandbox, operation) => {
+    onAccept: async (tx, sandbox, operation) => {
       await guard(tx, sandbox);
-      return claimSeal(ctx, tx, sandbox, operation, plan);
+      return beginSeal(ctx, tx, sandbox, operation, plan);
     },
-    drive: async (handle, pausing) => {
+    execute: async (handle, pausing) => {
       const sealed = await seal(ctx, handle, pausing, plan);
       if (sealed.is === 'failed') return;
-      await goOnAfterSeal(ctx, handle, pausing, plan);
+      await finishSeal(ctx, handle, pausing, plan);
       destroyPaused(ctx, pausing);
     },
   });
@@ -115,7 +122,7 @@ async function sealAndPause(
 }
 
 async function alreadyPaused(ctx: Context, sandbox: Sandbox): Promise<PausedBy> {
-  const operation = await findLastDone(ctx.db, sandbox.id, ['pause', 'recover']);
+  const operation = await findLastSucceeded(ctx.db, sandbox.id, ['pause', 'recover']);
   const checkpointId = requireCheckpoint(sandbox.checkpointId);
   return { operation: operation ?? null, checkpointId, isNew: false };
 }
@@ -131,7 +138,7 @@ function requireCheckpoint(id: CheckpointId | null | undefined): CheckpointId {
 function destroyPaused(ctx: Context, sandbox: Sandbox): void {
   const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
   ctx.background.run(`destroying the paused instance of ${sandbox.id}`, () =>
-    within(ctx.clock, ctx.settings.callMs, 'Destroying', (signal) =>
+    withTimeout(ctx.clock, ctx.settings.callMs, 'Destroying', (signal) =>
       runtimeOf(ctx, sandbox).destroy(upTo, signal),
     ),
   );

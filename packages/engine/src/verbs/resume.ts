@@ -3,7 +3,6 @@ import {
   type CheckpointId,
   type Loss,
   type OperationId,
-  type Reason,
   type ResumeRequest,
   type SandboxId,
   type SandboxView,
@@ -11,15 +10,14 @@ import {
   type SourceKind,
   TorporError,
 } from '@torpor/protocol';
-import { requireStartable } from '../acts/sources.ts';
-import { start } from '../acts/start.ts';
+import { requireReusable } from '../acts/sources.ts';
+import { beginResume, start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
-import { type Context, take } from '../context.ts';
-import { type Operation, requestedCheckpoint, type Succeeded } from '../operations/operation.ts';
+import type { Context } from '../context.ts';
+import type { Succeeded } from '../operations/operation.ts';
 import { startResultSchema } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
-import type { Transaction } from '../ports/database.ts';
 import { observeRunning, sandboxView } from '../queries/sandboxes.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { extendLifetime } from './lifetime.ts';
@@ -49,45 +47,22 @@ export async function resume(
   const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
   const replayed = await ctx.operations.replayed(caller, 'resume', sandboxId, request);
   if (replayed !== undefined) return { ...(await restartedBy(ctx, replayed)), resumed: true };
-  if (request.from !== undefined) requireStartable(await getSealed(ctx.db, request.from, org), runtime);
-  const ended = await ctx.operations.runUnlessTrue({
+  if (request.from !== undefined) requireReusable(await getSealed(ctx.db, request.from, org), runtime);
+  const ended = await ctx.operations.runIdempotent({
     kind: 'resume',
     sandboxId,
     caller,
     request,
     reason: 'request',
-    admit: async (tx, sandbox, operation) => {
+    onAccept: async (tx, sandbox, operation) => {
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
-      return stepResuming(ctx, tx, sandbox, operation, 'request');
+      return beginResume(ctx, tx, sandbox, operation, 'request');
     },
-    drive: (handle, resuming) => start(ctx, handle, resuming),
+    execute: (handle, resuming) => start(ctx, handle, resuming),
   });
   if (ended.is === 'already') return alreadyRunning(ctx, ended.sandbox, request);
   if (ended.joined) await extendLifetime(ctx, sandboxId, request.timeoutSeconds);
   return { ...(await restartedBy(ctx, ended.operation)), resumed: true };
-}
-
-/** Takes the step to `resuming` under a new generation; part of the transaction that claims the start. */
-export async function stepResuming(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  operation: Operation,
-  reason: Reason,
-): Promise<Sandbox> {
-  return take(
-    ctx,
-    tx,
-    sandbox,
-    'resume',
-    'sandbox.resuming',
-    { reason },
-    {
-      operationId: operation.id,
-      generation: sandbox.generation + 1,
-      baseId: requestedCheckpoint(operation) ?? sandbox.checkpointId,
-    },
-  );
 }
 
 /** The answer to a caller whose start succeeded. */

@@ -1,6 +1,7 @@
 /** How long a paused sandbox is kept: one write under its lock, outside of operations. */
 import type { Retention, SandboxId, SandboxView } from '@torpor/protocol';
-import { type Context, take } from '../context.ts';
+import type { Context } from '../context.ts';
+import { applyTransition } from '../ledger/transition.ts';
 import { decide } from '../lifecycle.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { refusedBy } from '../refused-by.ts';
@@ -25,7 +26,7 @@ export async function setRetention(
       toStoredRetention(deletePausedAfterSeconds),
     ]);
     const data = { deletePausedAfterSeconds };
-    await take(ctx, tx, sandbox, 'set_retention', 'retention.set', data, { operationId: null });
+    await applyTransition(ctx, tx, sandbox, 'set_retention', 'retention.set', data, { operationId: null });
   });
   return sandboxView(ctx, org, id);
 }

@@ -3,17 +3,18 @@
  * nothing is lost when the rollback fails or was a mistake.
  */
 import type { RollbackRequest, SandboxId } from '@torpor/protocol';
-import { nothingElse, type SealPlan, seal } from '../acts/seal.ts';
-import { requireStartable } from '../acts/sources.ts';
-import { start } from '../acts/start.ts';
+import { beginSeal, noExtraWrites, type SealPlan, sealMode } from '../acts/begin-seal.ts';
+import { finishSeal } from '../acts/finish-seal.ts';
+import { seal } from '../acts/seal.ts';
+import { requireReusable } from '../acts/sources.ts';
+import { beginResume, start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import type { RequestOf } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
 import { getSandbox } from '../sandbox.ts';
-import { type Restarted, restartedBy, stepResuming } from './resume.ts';
-import { claimSeal, goOnAfterSeal, sealMode } from './seal-steps.ts';
+import { type Restarted, restartedBy } from './resume.ts';
 
 export async function rollback(
   ctx: Context,
@@ -26,17 +27,17 @@ export async function rollback(
   const request: RequestOf<'rollback'> = { from: checkpointId, fallback: ['files'] };
   const replayed = await ctx.operations.replayed(caller, 'rollback', sandboxId, request);
   if (replayed !== undefined) return restartedBy(ctx, replayed);
-  requireStartable(await getSealed(ctx.db, checkpointId, org), runtime);
+  requireReusable(await getSealed(ctx.db, checkpointId, org), runtime);
   const plan: SealPlan = {
     checkpointId: ctx.ids.next('ckpt'),
     mode: sealMode(runtimeOf(ctx, { runtime }), undefined, 'be rolled back'),
     reason: 'rollback',
-    afterwards: 'start',
+    afterwards: 'restarts',
     kept: false,
     name: null,
     expiresAt: null,
-    filesInstead: 'never',
-    also: nothingElse,
+    filesOnlyFallback: 'never',
+    extraWrites: noExtraWrites,
   };
   const operation = await ctx.operations.run({
     kind: 'rollback',
@@ -44,15 +45,15 @@ export async function rollback(
     caller,
     request,
     reason: 'rollback',
-    admit: async (tx, sandbox, operation) => {
-      if (sandbox.state === 'running') return claimSeal(ctx, tx, sandbox, operation, plan);
+    onAccept: async (tx, sandbox, operation) => {
+      if (sandbox.state === 'running') return beginSeal(ctx, tx, sandbox, operation, plan);
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
-      return stepResuming(ctx, tx, sandbox, operation, 'rollback');
+      return beginResume(ctx, tx, sandbox, operation, 'rollback');
     },
-    drive: async (handle, claimed) => {
-      if (claimed.state === 'resuming') return start(ctx, handle, claimed);
-      const sealed = await seal(ctx, handle, claimed, plan);
-      if (sealed.is === 'sealed') await goOnAfterSeal(ctx, handle, claimed, plan);
+    execute: async (handle, accepted) => {
+      if (accepted.state === 'resuming') return start(ctx, handle, accepted);
+      const sealed = await seal(ctx, handle, accepted, plan);
+      if (sealed.is === 'sealed') await finishSeal(ctx, handle, accepted, plan);
     },
   });
   return restartedBy(ctx, operation);

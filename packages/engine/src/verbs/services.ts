@@ -1,6 +1,7 @@
 /** The declared services of a sandbox. The next start starts them; running processes are not touched. */
 import { type SandboxId, type Service, TorporError } from '@torpor/protocol';
-import { type Context, take } from '../context.ts';
+import type { Context } from '../context.ts';
+import { applyTransition } from '../ledger/transition.ts';
 import { decide } from '../lifecycle.ts';
 import { lockSandbox, noSuchSandbox } from '../sandbox.ts';
 
@@ -25,7 +26,7 @@ export async function setServices(
     const declared = services.map((one) => ({ ...one, jobId: jobs.get(one.name) ?? ctx.ids.next('job') }));
     const config = { ...sandbox.config, services: declared };
     const data = { services: services.map(({ name }) => name) };
-    await take(ctx, tx, sandbox, 'set_services', 'services.set', data, {
+    await applyTransition(ctx, tx, sandbox, 'set_services', 'services.set', data, {
       operationId: null,
       change: { config },
     });

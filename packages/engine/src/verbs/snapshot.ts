@@ -1,4 +1,4 @@
-/** Snapshot: a checkpoint of a sandbox that goes on as it was. */
+/** Snapshot: a checkpoint of a sandbox that stays in its state. */
 import {
   type CheckpointView,
   type OperationId,
@@ -6,11 +6,14 @@ import {
   type SnapshotRequest,
   TorporError,
 } from '@torpor/protocol';
-import { nothingElse, type SealPlan, seal } from '../acts/seal.ts';
+import { beginSeal, noExtraWrites, type SealPlan, sealMode } from '../acts/begin-seal.ts';
+import { finishSeal } from '../acts/finish-seal.ts';
+import { seal } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireReplayable } from '../checkpoints/forkable.ts';
-import { type Context, note, runtimeOf } from '../context.ts';
+import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { endOperation, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota } from '../orgs/quota.ts';
@@ -19,7 +22,6 @@ import type { Runtime } from '../ports/runtime.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
 import { markUsed } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
-import { claimSeal, goOnAfterSeal, sealMode } from './seal-steps.ts';
 
 export async function snapshot(
   ctx: Context,
@@ -34,7 +36,7 @@ export async function snapshot(
     kept: true,
     name,
     expiresAt: expiresInSeconds === undefined ? null : ctx.clock.now() + expiresInSeconds * 1_000,
-    also: nothingElse,
+    extraWrites: noExtraWrites,
   };
   const full = await refusalForDiskSpace(ctx);
   const operation = await ctx.operations.run({
@@ -43,7 +45,7 @@ export async function snapshot(
     caller,
     request,
     reason: 'snapshot',
-    admit: async (tx, sandbox, operation) => {
+    onAccept: async (tx, sandbox, operation) => {
       if (sandbox.state === 'paused') {
         await keepAttached(ctx, tx, sandbox, operation, plan);
         return 'ended';
@@ -52,12 +54,12 @@ export async function snapshot(
       if (name !== null) await refuseTakenName(tx, sandbox.id, name);
       if (full !== undefined) throw full;
       await requireQuota(tx, sandbox.org, { checkpoint: true }, sandbox);
-      return claimSeal(ctx, tx, sandbox, operation, plan);
+      return beginSeal(ctx, tx, sandbox, operation, plan);
     },
-    drive: async (handle, claimed) => {
-      if (claimed === 'ended') return;
-      const sealed = await seal(ctx, handle, claimed, plan);
-      if (sealed.is === 'sealed') await goOnAfterSeal(ctx, handle, claimed, plan);
+    execute: async (handle, accepted) => {
+      if (accepted === 'ended') return;
+      const sealed = await seal(ctx, handle, accepted, plan);
+      if (sealed.is === 'sealed') await finishSeal(ctx, handle, accepted, plan);
     },
   });
   return { operation, checkpoint: await checkpoint(ctx, caller.org, operation.result.checkpointId) };
@@ -67,7 +69,7 @@ export async function snapshot(
 export function planSnapshot(
   ctx: Context,
   runtime: Runtime,
-): Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards' | 'filesInstead'> {
+): Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards' | 'filesOnlyFallback'> {
   const { snapshotWhileRunning: inPlace, replayable } = runtime.capabilities();
   if (!inPlace && !replayable) {
     throw new TorporError(
@@ -79,8 +81,8 @@ export function planSnapshot(
     checkpointId: ctx.ids.next('ckpt'),
     mode: sealMode(runtime, undefined, 'be snapshotted'),
     reason: 'snapshot',
-    afterwards: inPlace ? 'continue' : 'start',
-    filesInstead: 'never',
+    afterwards: inPlace ? 'runs on' : 'restarts',
+    filesOnlyFallback: 'never',
   };
 }
 
@@ -105,6 +107,13 @@ async function keepAttached(
   if (name !== null) await nameCheckpoint(tx, sandbox.id, checkpointId, name, now);
   await endOperation(tx, operation, now, { outcome: 'succeeded', result: { checkpointId } });
   if (name !== null) {
-    await note(ctx, tx, sandbox, 'checkpoint.named', { checkpointId, name }, { operationId: operation.id });
+    await recordEvent(
+      ctx,
+      tx,
+      sandbox,
+      'checkpoint.named',
+      { checkpointId, name },
+      { operationId: operation.id },
+    );
   }
 }

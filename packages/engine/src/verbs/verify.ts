@@ -1,7 +1,7 @@
 /** Verify: every byte of a checkpoint is read. */
 import type { CheckpointId, CheckpointView } from '@torpor/protocol';
 import { getCheckpoint } from '../checkpoints/checkpoint.ts';
-import { verifyCheckpoint } from '../checkpoints/soundness.ts';
+import { verifyCheckpoint } from '../checkpoints/checks.ts';
 import type { Context } from '../context.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
 

@@ -44,7 +44,7 @@ describe.skipIf(why !== null)('a gVisor sandbox whose memory image is damaged wh
         state: 'paused',
         checkpointHealth: { health: 'damaged', parts: ['memory'] },
       });
-      expect(await engine.isStartable('org', sandbox.id)).toBe(true);
+      expect(await engine.hasUsableCheckpoint('org', sandbox.id)).toBe(true);
       const resumed = await engine.resume(caller, sandbox.id);
       expect(resumed).toMatchObject({
         source: { checkpointId: checkpoint.id, kind: 'files' },

@@ -2,8 +2,8 @@
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
+import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { DEFAULT_SECONDS, secondsSchema } from './create-request.ts';
@@ -27,7 +27,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { memory } = request.body;
       const mode =
         memory === undefined || memory === null ? {} : ({ mode: memory ? 'memory' : 'files' } as const);
-      const { paused } = await lifecycle(ctx, request, id, (caller) =>
+      const { paused } = await runVerb(ctx, request, id, (caller) =>
         waitForTransition(ctx.clock, request.deadline.signal, () => engine.pause(caller, id, mode)).catch(
           avoidConflictStatus,
         ),
@@ -39,7 +39,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
 
   const connect = async (request: FastifyRequest, reply: FastifyReply, id: SandboxId, wanted: Start) => {
     const start = await resumeOptions(ctx, request.identity.org, id, wanted);
-    const { sandbox, resumed } = await lifecycle(ctx, request, id, (caller) =>
+    const { sandbox, resumed } = await runVerb(ctx, request, id, (caller) =>
       waitForTransition(ctx.clock, request.deadline.signal, () => engine.resume(caller, id, start)),
     );
     return reply.code(resumed ? 201 : 200).send(sandboxShape(ctx, sandbox));
@@ -84,7 +84,7 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
         count: count ?? 1,
         ...(timeout === undefined || timeout === null ? {} : { timeoutSeconds: Math.max(1, timeout) }),
       };
-      const { forks } = await lifecycle(ctx, request, id, (caller) =>
+      const { forks } = await runVerb(ctx, request, id, (caller) =>
         waitForTransition(ctx.clock, request.deadline.signal, async () => {
           if (isPaused(await engine.get(org, id))) throw pausedError(id);
           return engine.fork(caller, id, wanted);

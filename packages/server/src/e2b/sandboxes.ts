@@ -2,8 +2,8 @@
 import { pageOf } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
-import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
+import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
 import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from './create-request.ts';
 import { formatToken, parseMetadataFilter, parseToken, sandboxesQuery } from './list-query.ts';
@@ -18,7 +18,7 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
   const create = async (request: FastifyRequest, body: E2bCreate, version: ApiVersion) => {
     const wanted = createRequestOf(body, version);
     const { org } = request.identity;
-    const { sandbox } = await lifecycle(ctx, request, undefined, async (caller) =>
+    const { sandbox } = await runVerb(ctx, request, undefined, async (caller) =>
       engine.create(
         { ...caller, dialect: 'e2b' },
         { ...wanted, ...(await createSource(engine, org, body.templateID)) },
@@ -96,7 +96,7 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { id } = request.params;
       // A second kill is 404, as with E2B.
       shownState(await request.deadline.run(() => engine.get(request.identity.org, id)));
-      await lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
+      await runVerb(ctx, request, id, (caller) => engine.kill(caller, id));
       return reply.code(204).send();
     },
   );

@@ -4,8 +4,8 @@
  */
 import { pageOf, parseSandboxId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
-import { lifecycle } from '../http/lifecycle.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
+import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { notFound } from './failures.ts';
@@ -31,7 +31,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { id } = request.params;
       const { org } = request.identity;
       const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
-      const { checkpoint } = await lifecycle(ctx, request, id, async (caller) => {
+      const { checkpoint } = await runVerb(ctx, request, id, async (caller) => {
         const snapshot = await waitForTransition(ctx.clock, request.deadline.signal, () =>
           engine.snapshot(caller, id),
         );

@@ -1,6 +1,6 @@
 import type { Builds } from '@torpor/builds';
 import { FakeProvider } from '@torpor/builds/testing';
-import { createEngine, type EngineParts, systemClock } from '@torpor/engine';
+import { createEngine, type EngineDependencies, systemClock } from '@torpor/engine';
 import type { JobId, SandboxId, TrackedJobView } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { testBuilds } from '../../testing/test-builds.ts';
@@ -81,7 +81,7 @@ describe('a job', () => {
   });
 
   it('is completed by the next server when it ended while no server ran (R108)', async () => {
-    let engineParts: EngineParts | undefined;
+    let engineParts: EngineDependencies | undefined;
     const unwatched = await testServer({
       engineSettings: { jobWatchDelayMs: 3_600_000 },
       wrap: (ctx) => {
@@ -97,7 +97,7 @@ describe('a job', () => {
       await agentProcesses.nextEnd(agent, [jobId], new AbortController().signal);
       expect((await unwatched.ask('GET', `/v1/jobs/${jobId}`)).json()).toMatchObject({ state: 'running' });
       // Another server on the same database and the same sandboxes, as after a restart.
-      const next = createEngine({ ...(engineParts as EngineParts), serverId: 'the-next' });
+      const next = createEngine({ ...(engineParts as EngineDependencies), serverId: 'the-next' });
       await next.start({ rounds: false });
       expect(await next.job('default', jobId)).toMatchObject({ state: 'completed', exitCode: 4 });
       await next.stop();

@@ -10,9 +10,9 @@ import {
   rollbackRequestSchema,
   snapshotRequestSchema,
 } from '@torpor/protocol';
-import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
+import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
 import { withUrls } from './sandbox-urls.ts';
 
@@ -51,7 +51,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const reply = await lifecycle(ctx, request, id, (caller) => engine.pause(caller, id, request.body));
+      const reply = await runVerb(ctx, request, id, (caller) => engine.pause(caller, id, request.body));
       return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
     },
   );
@@ -74,7 +74,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const { operation: _, ...reply } = await lifecycle(ctx, request, id, (caller) =>
+      const { operation: _, ...reply } = await runVerb(ctx, request, id, (caller) =>
         engine.resume(caller, id, request.body),
       );
       return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
@@ -100,7 +100,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const { forks } = await lifecycle(ctx, request, id, (caller) => engine.fork(caller, id, request.body));
+      const { forks } = await runVerb(ctx, request, id, (caller) => engine.fork(caller, id, request.body));
       const items = forks.map((one) => ('sandbox' in one ? { sandbox: withUrls(ctx, one.sandbox) } : one));
       return reply.code(201).send({ items });
     },
@@ -124,7 +124,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const { checkpoint } = await lifecycle(ctx, request, id, (caller) =>
+      const { checkpoint } = await runVerb(ctx, request, id, (caller) =>
         engine.snapshot(caller, id, request.body),
       );
       return reply.code(201).send(checkpoint);
@@ -149,7 +149,7 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const { operation: _, ...reply } = await lifecycle(ctx, request, id, (caller) =>
+      const { operation: _, ...reply } = await runVerb(ctx, request, id, (caller) =>
         engine.rollback(caller, id, request.body),
       );
       return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };

@@ -14,9 +14,9 @@ import {
 } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { lifecycle } from '../http/lifecycle.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
+import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
 import { withUrls } from './sandbox-urls.ts';
 
@@ -88,7 +88,7 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
       },
     },
     async (request, reply) => {
-      const { sandbox } = await lifecycle(ctx, request, undefined, (caller) =>
+      const { sandbox } = await runVerb(ctx, request, undefined, (caller) =>
         engine.create(caller, request.body),
       );
       request.logFields.sandboxId = sandbox.id;
@@ -158,7 +158,7 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      const { sandbox } = await lifecycle(ctx, request, id, (caller) => engine.kill(caller, id));
+      const { sandbox } = await runVerb(ctx, request, id, (caller) => engine.kill(caller, id));
       return sandbox;
     },
   );

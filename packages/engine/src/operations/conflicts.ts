@@ -1,19 +1,19 @@
 /** Whether a request may begin, join or supersede beside the operation that is open on its sandbox. */
 import { type OperationKind, type Reason, TorporError } from '@torpor/protocol';
-import type { Wish } from '../lifecycle.ts';
+import type { LifecycleRequest } from '../lifecycle.ts';
 import { refusedBy } from '../refused-by.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { canonical } from './idempotency.ts';
 import type { Operation } from './operation.ts';
 
-interface Requested {
+interface NewRequest {
   readonly kind: OperationKind;
   readonly request: Readonly<Record<string, unknown>>;
   readonly reason: Reason;
 }
 
 /** A kill that a caller asked for ends the open operation; a kill by policy is refused while it is open. */
-export function supersedes(requested: Requested, open: Operation): boolean {
+export function supersedes(requested: NewRequest, open: Operation): boolean {
   return requested.kind === 'kill' && requested.reason === 'request' && open.kind !== 'kill';
 }
 
@@ -21,7 +21,7 @@ export function supersedes(requested: Requested, open: Operation): boolean {
  * Two requests are identical when they would do the same. `timeoutSeconds` does not count: the verb extends the
  * lifetime afterwards. Two forks are never identical: each caller wants children of its own.
  */
-export function isIdentical(open: Operation, requested: Requested): boolean {
+export function isIdentical(open: Operation, requested: NewRequest): boolean {
   if (requested.kind === 'fork') return false;
   const essence = ({ timeoutSeconds: _, ...rest }: Readonly<Record<string, unknown>>) => canonical(rest);
   return open.kind === requested.kind && essence(open.request) === essence(requested.request);
@@ -36,6 +36,6 @@ export function transitioning(open: Operation): TorporError {
   });
 }
 
-export function refused(sandbox: Sandbox, wish: Wish): TorporError {
-  return refusedBy(sandbox, `The sandbox is ${sandbox.state}, so it cannot be asked to ${wish}.`);
+export function refused(sandbox: Sandbox, requested: LifecycleRequest): TorporError {
+  return refusedBy(sandbox, `The sandbox is ${sandbox.state}, so it cannot be asked to ${requested}.`);
 }

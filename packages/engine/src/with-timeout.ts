@@ -6,7 +6,7 @@ import type { Clock } from './ports/clock.ts';
  * The result of `work`, or a `timeout` after `ms`, or the reason of the parent signal when that fires first. `work`
  * may continue after that; its late result is dropped, and later observations find its effects.
  */
-export async function within<T>(
+export async function withTimeout<T>(
   clock: Clock,
   ms: number,
   what: string,
@@ -14,7 +14,7 @@ export async function within<T>(
   parent?: AbortSignal,
 ): Promise<T> {
   parent?.throwIfAborted();
-  const own = new AbortController();
+  const call = new AbortController();
   const timer = new AbortController();
   const bound = new Promise<never>((_, reject) => {
     const onParent = () => reject(parent?.reason);
@@ -27,9 +27,9 @@ export async function within<T>(
       once: true,
     });
   });
-  bound.catch((reason: unknown) => own.abort(reason));
+  bound.catch((reason: unknown) => call.abort(reason));
   try {
-    return await Promise.race([work(own.signal), bound]);
+    return await Promise.race([work(call.signal), bound]);
   } finally {
     timer.abort();
   }

@@ -1,4 +1,4 @@
-/** Runs a verb of the engine within the request's time, and notes its operation for the log. */
+/** Runs a verb of the engine within the request's deadline, and adds its operation to the log fields. */
 import type { Caller } from '@torpor/engine';
 import { type OperationId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
@@ -11,7 +11,7 @@ interface VerbAnswer {
   readonly operation: { readonly id: OperationId } | null;
 }
 
-export async function lifecycle<T extends VerbAnswer>(
+export async function runVerb<T extends VerbAnswer>(
   ctx: RouteContext,
   request: FastifyRequest,
   sandboxId: SandboxId | undefined,

@@ -1,5 +1,5 @@
 /**
- * What is known about the health of a checkpoint, and how a new check changes it.
+ * The recorded health of a checkpoint, and how the result of a check changes it. `checks.ts` makes the checks.
  *
  * Faults are recorded per part and by how they were found. An inspection clears faults that an inspection found;
  * contents that were read and found damaged stay damaged until they are read again.
@@ -12,8 +12,9 @@ import {
   type SandboxView,
   TorporError,
 } from '@torpor/protocol';
-import { type Context, note } from '../context.ts';
-import { lockOwner, type Sandbox } from '../sandbox.ts';
+import type { Context } from '../context.ts';
+import { recordEvent } from '../ledger/transition.ts';
+import { lockSandboxOf, type Sandbox } from '../sandbox.ts';
 import { type Checkpoint, lockSealed } from './checkpoint.ts';
 
 /** The result of one check of one part: no fault, a proved fault, or an error that prevented the check. */
@@ -110,7 +111,7 @@ async function writeAssessment(
   times?: ReadTimes,
 ): Promise<CheckpointHealth> {
   return ctx.db.transaction(async (tx) => {
-    const owner = await lockOwner(tx, checkpoint.sandboxId);
+    const sandbox = await lockSandboxOf(tx, checkpoint.sandboxId);
     // A checkpoint that was deleted meanwhile has no health any more.
     const before = await lockSealed(tx, checkpoint.id);
     if (before === undefined) return checkpoint.health;
@@ -130,15 +131,15 @@ async function writeAssessment(
         healthWord(after) === 'missing' ? 1 : 0,
       ],
     );
-    if (owner === undefined || isSame(before, after)) return health;
+    if (sandbox === undefined || isSame(before, after)) return health;
     const parts = partsAtFault(after);
-    const about = { checkpointId: checkpoint.id, location: checkpoint.location, parts };
-    await note(
+    const located = { checkpointId: checkpoint.id, location: checkpoint.location, parts };
+    await recordEvent(
       ctx,
       tx,
-      owner,
+      sandbox,
       'checkpoint.health',
-      { ...about, health, code, detail },
+      { ...located, health, code, detail },
       { operationId: null },
     );
     return health;

@@ -1,14 +1,14 @@
-/** Checks whether a checkpoint can be started, before anything is started. Each part is checked by itself. */
+/**
+ * Checks the bytes of a checkpoint: inspection before a start, and verification in the background. Each part is checked by
+ * itself. `health-record.ts` records the results.
+ */
 import { type CheckpointHealth, type CheckpointPart, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { ContentSelection } from '../ports/checkpoint-store.ts';
 import type { MemoryVerdict, Runtime } from '../ports/runtime.ts';
-import { within } from '../within.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { type Checkpoint, forRuntime } from './checkpoint.ts';
-import { type PartCheck, provesDamage, recordChecks } from './health.ts';
-
-/** What a start uses: `memory` means the memory on top of the files. */
-export type Use = 'memory' | 'files';
+import { type PartCheck, provesDamage, recordChecks } from './health-record.ts';
 
 /** The parts that can be checked. A checkpoint that a provider keeps counts as files: its parts are not visible. */
 function partsOf({ parts, external }: Checkpoint): readonly CheckpointPart[] {
@@ -26,21 +26,21 @@ function selectionOf({ memoryEntries }: Runtime, part: CheckpointPart): ContentS
 async function inspectFor(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: Use,
+  use: CheckpointPart,
   bound: { readonly ms: number; readonly signal?: AbortSignal | undefined },
 ): Promise<MemoryVerdict> {
   const runtime = runtimeOf(ctx, checkpoint);
   // One inspection of everything is the quickest when both parts are needed.
   const selection = use === 'memory' ? undefined : selectionOf(runtime, 'files');
-  return within(
+  return withTimeout(
     ctx.clock,
     bound.ms,
     `Inspecting checkpoint ${checkpoint.id}`,
-    async (own) => {
-      const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), own);
+    async (callSignal) => {
+      const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), callSignal);
       asking.catch(() => {});
       // A checkpoint that the store does not have is missing, whatever the runtime answers.
-      if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, own, selection);
+      if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, callSignal, selection);
       return asking;
     },
     bound.signal,
@@ -54,7 +54,7 @@ export async function inspectWhole(ctx: Context, checkpoint: Checkpoint): Promis
   await inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms: ctx.settings.callMs });
 }
 
-function wholeOf(checkpoint: Checkpoint): Use {
+function wholeOf(checkpoint: Checkpoint): CheckpointPart {
   return partsOf(checkpoint).includes('memory') ? 'memory' : 'files';
 }
 
@@ -64,8 +64,11 @@ async function inspectMemory(
   bound: { readonly ms: number },
 ): Promise<void> {
   const selection = selectionOf(runtimeOf(ctx, checkpoint), 'memory');
-  await within(ctx.clock, bound.ms, `Inspecting the memory of checkpoint ${checkpoint.id}`, (own) =>
-    ctx.store.inspect(checkpoint.id, own, selection),
+  await withTimeout(
+    ctx.clock,
+    bound.ms,
+    `Inspecting the memory of checkpoint ${checkpoint.id}`,
+    (callSignal) => ctx.store.inspect(checkpoint.id, callSignal, selection),
   ).catch((thrown: unknown) => {
     throw asCheckpointError(thrown, checkpoint, 'memory');
   });
@@ -91,11 +94,11 @@ export async function proofAgainstFiles(
   return provesDamage(error) ? error : undefined;
 }
 
-/** Throws unless the checkpoint can be started in this way. The result is recorded. */
-export async function requireUsable(
+/** Inspects what a start is going to use, records the result, and throws when it cannot be used. */
+export async function checkBeforeStart(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: Use,
+  use: CheckpointPart,
   signal: AbortSignal,
 ): Promise<void> {
   const { id } = checkpoint;
@@ -133,7 +136,7 @@ async function readAgain(
   signal.throwIfAborted();
   await recordChecks(ctx, checkpoint, [check]);
   if (check.error === null) return;
-  // Memory that cannot be read now is not worth waiting for: the known fault stands.
+  // If the memory cannot be read, keep the recorded fault and try the next source.
   if (part === 'files' || provesDamage(check.error)) throw check.error;
   throw asCheckpointError(new TorporError(known.code, known.detail), checkpoint, part);
 }
@@ -142,7 +145,7 @@ async function readAgain(
 export async function recordStartFault(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: Use,
+  use: CheckpointPart,
   error: TorporError,
 ): Promise<void> {
   const part = checkpoint.external ? 'files' : use;
@@ -177,17 +180,17 @@ async function verifyPart(
   signal?: AbortSignal,
 ): Promise<PartCheck> {
   const runtime = runtimeOf(ctx, checkpoint);
-  const reading = within(
+  const reading = withTimeout(
     ctx.clock,
     ctx.settings.operationMs,
     `Verifying the ${part} of checkpoint ${checkpoint.id}`,
-    async (own) => {
+    async (callSignal) => {
       if (!checkpoint.external) {
         // A damaged manifest that its parts can prove is mended first. What else is wrong is for `verify` to say.
-        await ctx.store.rebuild(checkpoint.id, own).catch(() => {});
-        await ctx.store.verify(checkpoint.id, own, selectionOf(runtime, part));
+        await ctx.store.rebuild(checkpoint.id, callSignal).catch(() => {});
+        await ctx.store.verify(checkpoint.id, callSignal, selectionOf(runtime, part));
       }
-      if (part === 'files') await runtime.verify(forRuntime(ctx.store, checkpoint), own);
+      if (part === 'files') await runtime.verify(forRuntime(ctx.store, checkpoint), callSignal);
     },
     signal,
   ).catch((thrown: unknown) => {
@@ -214,10 +217,10 @@ function partAtFault({ memoryEntries }: Runtime, thrown: unknown): CheckpointPar
 /** A store that does not answer in time leaves the checkpoint unread, which is no fault of the checkpoint. */
 function asCheckpointError(thrown: unknown, checkpoint: Checkpoint, part: CheckpointPart): unknown {
   if (!(thrown instanceof TorporError)) return thrown;
-  const about = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };
-  if (thrown.code !== 'timeout') return thrown.with(about);
+  const fields = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };
+  if (thrown.code !== 'timeout') return thrown.with(fields);
   return new TorporError('checkpoint_unreadable', `Checkpoint ${checkpoint.id} could not be read in time.`, {
-    ...about,
+    ...fields,
     cause: thrown,
   });
 }

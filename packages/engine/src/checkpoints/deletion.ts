@@ -6,10 +6,11 @@
  * bytes that the next round finds by their row.
  */
 import { type CheckpointId, type EventData, type SandboxId, TorporError } from '@torpor/protocol';
-import { type Context, note, runtimeOf } from '../context.ts';
+import { type Context, runtimeOf } from '../context.ts';
+import { recordEvent } from '../ledger/transition.ts';
 import { ConstraintViolation, type Queryable } from '../ports/database.ts';
-import { lockOwner } from '../sandbox.ts';
-import { within } from '../within.ts';
+import { lockSandboxOf } from '../sandbox.ts';
+import { withTimeout } from '../with-timeout.ts';
 import {
   CHECKPOINT_COLUMNS,
   type Checkpoint,
@@ -67,12 +68,19 @@ export async function deleteIfUnreferenced(
   if (checkpoint === undefined || checkpoint.state === 'deleted') return false;
   try {
     await ctx.db.transaction(async (tx) => {
-      const owner = await lockOwner(tx, checkpoint.sandboxId);
+      const sandbox = await lockSandboxOf(tx, checkpoint.sandboxId);
       if (why !== 'unreferenced')
         await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
       const news = await markDeleted(tx, id, ctx.clock.now());
-      if (owner === undefined || !news) return;
-      await note(ctx, tx, owner, 'checkpoint.deleted', { checkpointId: id, why }, { operationId: null });
+      if (sandbox === undefined || !news) return;
+      await recordEvent(
+        ctx,
+        tx,
+        sandbox,
+        'checkpoint.deleted',
+        { checkpointId: id, why },
+        { operationId: null },
+      );
     });
     return true;
   } catch (thrown) {
@@ -117,10 +125,15 @@ export async function deleteCheckpoint(ctx: Context, org: string, id: Checkpoint
 
 /** Removes the bytes of a deleted checkpoint, wherever they are. May be repeated. */
 export async function removeBytes(ctx: Context, checkpoint: Checkpoint): Promise<void> {
-  await within(ctx.clock, ctx.settings.callMs, `Removing checkpoint ${checkpoint.id}`, async (signal) => {
-    await runtimeOf(ctx, checkpoint).discard(forRuntime(ctx.store, checkpoint), signal);
-    await ctx.store.remove(checkpoint.id);
-  });
+  await withTimeout(
+    ctx.clock,
+    ctx.settings.callMs,
+    `Removing checkpoint ${checkpoint.id}`,
+    async (signal) => {
+      await runtimeOf(ctx, checkpoint).discard(forRuntime(ctx.store, checkpoint), signal);
+      await ctx.store.remove(checkpoint.id);
+    },
+  );
   await ctx.db.transaction((tx) =>
     tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [checkpoint.id, ctx.clock.now()]),
   );
@@ -182,10 +195,17 @@ export async function announceExpiry(ctx: Context, checkpoint: Checkpoint): Prom
   const { id, expiresAt } = checkpoint;
   if (expiresAt === null) return;
   await ctx.db.transaction(async (tx) => {
-    const owner = await lockOwner(tx, checkpoint.sandboxId);
+    const sandbox = await lockSandboxOf(tx, checkpoint.sandboxId);
     await tx.query('UPDATE checkpoints SET expiry_announced_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
-    if (owner === undefined) return;
-    await note(ctx, tx, owner, 'checkpoint.expiring', { checkpointId: id, expiresAt }, { operationId: null });
+    if (sandbox === undefined) return;
+    await recordEvent(
+      ctx,
+      tx,
+      sandbox,
+      'checkpoint.expiring',
+      { checkpointId: id, expiresAt },
+      { operationId: null },
+    );
   });
 }
 

@@ -1,0 +1,92 @@
+/** What a seal is to do, and its part of the transaction that accepts the operation; `acts/seal.ts` follows. */
+import { type CheckpointId, type CheckpointPart, type Reason, TorporError } from '@torpor/protocol';
+import { insertWriting } from '../checkpoints/checkpoint.ts';
+import { type Context, requirePause } from '../context.ts';
+import { applyTransition } from '../ledger/transition.ts';
+import type { Operation } from '../operations/operation.ts';
+import type { Transaction } from '../ports/database.ts';
+import type { Runtime } from '../ports/runtime.ts';
+import type { Sandbox } from '../sandbox.ts';
+
+export interface SealPlan<T = void> {
+  readonly checkpointId: CheckpointId;
+  /** `memory` means memory and files. */
+  readonly mode: CheckpointPart;
+  readonly reason: Reason;
+  /**
+   * What happens to the sandbox after the commit. `runs on`: the same processes are thawed (a seal in place).
+   * `restarts`: it is paused, and a start follows within the same operation.
+   */
+  readonly afterwards: 'stays paused' | 'runs on' | 'restarts';
+  /** A caller asked for this checkpoint: it stays until a caller deletes it or it expires. */
+  readonly kept: boolean;
+  readonly name: string | null;
+  readonly expiresAt: number | null;
+  readonly filesOnlyFallback: FilesOnlyFallback;
+  /** Writes what becomes true together with the checkpoint, in the same transaction, before its event. */
+  readonly extraWrites: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<T>;
+}
+
+/** For plans without other writes. */
+export async function noExtraWrites(): Promise<void> {}
+
+/**
+ * When to seal files only: never; after a capture error, which is expected to repeat; or also after a timeout, which may
+ * be due to load.
+ */
+export type FilesOnlyFallback = 'never' | 'on failure' | 'on failure or timeout';
+
+/** The parts to seal. Checks the runtime's capability before any write. */
+export function sealMode(runtime: Runtime, wanted: CheckpointPart | undefined, what: string): CheckpointPart {
+  const best = requirePause(runtime, what);
+  if (wanted === 'memory' && best === 'files') {
+    throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" keeps files, not memory.`);
+  }
+  return wanted ?? best;
+}
+
+/** Part of the accepting transaction: the checkpoint's row, and the state `pausing` unless the seal is in place. */
+export async function beginSeal(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards'>,
+): Promise<Sandbox> {
+  await insertCheckpointRow(ctx, tx, sandbox, operation, plan.checkpointId);
+  if (plan.afterwards === 'runs on') return sandbox;
+  const { reason, mode } = plan;
+  return applyTransition(
+    ctx,
+    tx,
+    sandbox,
+    'pause',
+    'sandbox.pausing',
+    { reason, mode },
+    { operationId: operation.id },
+  );
+}
+
+/** Inserts the row of a checkpoint before any of its bytes exist. */
+export async function insertCheckpointRow(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  checkpointId: CheckpointId,
+): Promise<void> {
+  await insertWriting(
+    tx,
+    {
+      id: checkpointId,
+      org: sandbox.org,
+      sandboxId: sandbox.id,
+      generation: sandbox.generation,
+      seq: sandbox.seq,
+      parentId: sandbox.baseId,
+      runtime: sandbox.runtime,
+      operationId: operation.id,
+    },
+    ctx.clock.now(),
+  );
+}

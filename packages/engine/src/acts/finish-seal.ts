@@ -1,0 +1,76 @@
+/** What happens after the commit of a seal: the sandbox stays paused, runs on, or is started again. */
+import { type CheckpointId, type Reason, TorporError } from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
+import { fencedTransaction, type OperationHandle, passFaultPoint } from '../operations/operation-handle.ts';
+import { ConstraintViolation } from '../ports/database.ts';
+import type { Sandbox } from '../sandbox.ts';
+import type { SealPlan } from './begin-seal.ts';
+import { beginResume, start } from './start.ts';
+import { thaw } from './thaw.ts';
+import { openTrafficGate } from './traffic-gate.ts';
+
+/** A sandbox that is started at once keeps its gate closed until it runs. */
+export async function finishSeal(
+  ctx: Context,
+  handle: OperationHandle,
+  sandbox: Sandbox,
+  plan: Pick<SealPlan, 'afterwards' | 'checkpointId' | 'reason'>,
+): Promise<void> {
+  const { operation } = handle;
+  await passFaultPoint(ctx, operation, 'seal-committed');
+  switch (plan.afterwards) {
+    case 'stays paused':
+      return openTrafficGate(ctx, sandbox.id);
+    case 'runs on':
+      return thawAfterSeal(ctx, operation, sandbox, plan.checkpointId);
+    case 'restarts':
+      return startPaused(ctx, handle, plan.reason);
+  }
+}
+
+/** Thaws a sandbox that was sealed in place. The operation ends after the thaw, so that no other operation begins earlier. */
+export async function thawAfterSeal(
+  ctx: Context,
+  operation: Operation,
+  sandbox: Sandbox,
+  checkpointId: CheckpointId,
+): Promise<void> {
+  await thaw(ctx, { ...sandbox, checkpointId });
+  ctx.jobWatch.begin(sandbox.id);
+  await passFaultPoint(ctx, operation, 'seal-thawed');
+  await fencedTransaction(ctx, operation, (tx) =>
+    endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } }),
+  );
+  await openTrafficGate(ctx, sandbox.id);
+}
+
+/** Starts the sandbox that the same operation has just paused; also after that operation's server died. */
+export async function startPaused(ctx: Context, handle: OperationHandle, reason: Reason): Promise<void> {
+  const { operation } = handle;
+  let resuming: Sandbox;
+  try {
+    resuming = await fencedTransaction(ctx, operation, (tx, paused) =>
+      beginResume(ctx, tx, paused, operation, reason),
+    );
+  } catch (thrown) {
+    if (thrown instanceof FenceLost) throw thrown;
+    await stayPaused(ctx, operation, thrown);
+    return openTrafficGate(ctx, operation.sandboxId);
+  }
+  await start(ctx, handle, resuming);
+}
+
+/** The checkpoint to start from may have been deleted during the seal; the sandbox stays paused then. */
+async function stayPaused(ctx: Context, operation: Operation, thrown: unknown): Promise<void> {
+  const error =
+    thrown instanceof ConstraintViolation
+      ? new TorporError(
+          'expired',
+          'The checkpoint to go back to was deleted meanwhile; the sandbox is paused.',
+        )
+      : TorporError.from(thrown);
+  await fencedTransaction(ctx, operation, (tx) =>
+    endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }),
+  );
+}
