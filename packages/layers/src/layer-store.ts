@@ -14,8 +14,8 @@ export interface LayerClaim {
   /** Every layer of its stack. Claims of earlier versions list only the layers that the checkpoint added. */
   readonly layers: readonly LayerId[];
   /**
-   * The digest of the program that wrote the memory (runsc, hence the name in the file). Null when the checkpoint has no
-   * memory, or when an earlier version did not record the digest.
+   * The digest of the runsc that ran the sandbox, also for a checkpoint without memory. Null when an earlier version did
+   * not record the digest.
    */
   readonly runsc: string | null;
 }

@@ -234,7 +234,7 @@ export class GvisorRuntime implements Runtime {
       if (purpose === 'snapshot') this.#snapshotting.add(id);
       else this.#snapshotting.delete(id);
       try {
-        // The first reset comes while the programs run, so that they have closed the connections when the image is written.
+        // The programs still run, so that they close the connections. `capture` resets what was opened meanwhile.
         await network.reset(id);
         await runsc.freeze(record.container, signal);
       } catch (thrown) {

@@ -10,7 +10,7 @@ import { beginResume, start } from './start.ts';
 import { thaw } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
-/** A sandbox that is started at once keeps its gate closed until it runs. */
+/** Does what the plan says with the sandbox after the commit: it stays paused, runs on, or starts again with its gate closed. */
 export async function finishSeal(
   ctx: Context,
   handle: OperationHandle,

@@ -62,7 +62,7 @@ export async function fencedTransactionChecked<T>(
   }
 }
 
-/** Records how far an operation has come. A lost fence is found here at the latest. */
+/** Records how far an operation has come. Throws `FenceLost` when another server has taken the operation over. */
 export async function recordPhase(
   ctx: Context,
   operation: Operation,

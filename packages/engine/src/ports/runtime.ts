@@ -72,7 +72,7 @@ export interface TemplateSpec {
   progress(phase: string): Promise<void>;
 }
 
-/** Why an instance is frozen: a pause ends it, a snapshot lets it run on. */
+/** Why an instance is frozen. `snapshot`: the same instance runs on afterwards. */
 export type FreezePurpose = 'pause' | 'snapshot';
 
 /** What a sandbox gets at every start. */
@@ -127,7 +127,7 @@ export interface Runtime {
    * (`capability_unsupported`) before it does anything. When the call ends, with or without success, none of its
    * processes run.
    */
-  prepareTemplate(order: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured>;
+  prepareTemplate(spec: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
   /**
    * Whether a built-in template prepared now would differ from this one, because the machine or the runtime has changed.
@@ -196,8 +196,8 @@ export interface Runtime {
   list(signal: AbortSignal): AsyncIterable<Instance>;
 
   /**
-   * Quick check, before a start, of what is kept outside the checkpoint store. Throws the checkpoint_* errors only for
-   * what a start from files needs, so that damaged memory never makes files unusable.
+   * Checks quickly whether the memory of the checkpoint can be used here, before a start and after a seal. Throws the
+   * checkpoint_* errors only for what a start from files needs, so that damaged memory never makes files unusable.
    */
   inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict>;
   /** Slow check of the contents of what is kept outside the checkpoint store. Throws as `inspect` does. */

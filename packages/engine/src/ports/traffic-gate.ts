@@ -7,8 +7,8 @@ export interface TrafficGate {
   /** Waits until the requests in flight have ended, or the signal fires. */
   drain(sandboxId: SandboxId, signal: AbortSignal): Promise<void>;
   /**
-   * Aborts every exchange and resets every connection from the gateway into the sandbox. The runtime resets the connections
-   * that the sandbox itself has opened.
+   * Aborts every exchange and resets every connection from the gateway into the sandbox. The runtime may have reset them
+   * before the freeze.
    */
   cut(sandboxId: SandboxId): Promise<void>;
   /** Lets waiting and new requests through again, in whatever state the sandbox is then. */

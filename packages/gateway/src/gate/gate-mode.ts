@@ -22,7 +22,7 @@ export type GateModeName =
 
 export interface GateMode {
   readonly name: GateModeName;
-  /** Always present in `open`, never in `unknown`. A closing gate keeps it until its exchanges are aborted. */
+  /** Always present in `open`, never in `unknown`. A closing gate keeps it until its exchanges are aborted or the run ends. */
   readonly run: SandboxRun | undefined;
 }
 

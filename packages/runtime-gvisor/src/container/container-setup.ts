@@ -36,7 +36,7 @@ export interface ContainerSource {
   /** Newest first. */
   readonly lower: readonly LayerReference[];
   readonly tools: GuestTools;
-  /** Null unless `root` is `base`. */
+  /** Null unless `rootKind` is `base`. */
   readonly system: BaseSystem | null;
   readonly binary: RunscBinary;
 }

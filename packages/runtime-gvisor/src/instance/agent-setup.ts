@@ -25,8 +25,8 @@ export interface AgentSetupOptions {
   readonly isAlive: () => Promise<boolean>;
 }
 
-const FIRST_PAUSE_MS = 4;
-const LONGEST_PAUSE_MS = 50;
+const FIRST_DELAY_MS = 4;
+const LONGEST_DELAY_MS = 50;
 /**
  * A call gets no answer while the agent does not listen yet, nor when it arrives while the sandbox is being restored.
  * On a busy host an answer takes long, so each call waits longer than the one before.
@@ -97,7 +97,7 @@ async function untilAnswering(
   signal: AbortSignal,
 ): Promise<void> {
   let timeout = FIRST_TIMEOUT_MS;
-  for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+  for (let pause = FIRST_DELAY_MS; ; pause = Math.min(2 * pause, LONGEST_DELAY_MS)) {
     signal.throwIfAborted();
     const began = clock.monotonic();
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(timeout)]);
