@@ -14,7 +14,7 @@ export default defineConfig(({ mode }) => {
       // Tests open sockets, databases and processes: one that leaks must not share a process with the next.
       pool: 'forks',
       // One more than the two cores that the tests are made for: many of them wait for a process most of the time.
-      maxWorkers: 3,
+      maxWorkers: campaigns ? 2 : 3,
       testTimeout: campaigns ? 3_600_000 : 30_000,
       hookTimeout: 30_000,
       // Named, because vitest would otherwise choose by who is looking.
