@@ -3,7 +3,7 @@ import { isId, type JobId } from '@torpor/protocol';
 import type { Cli } from './cli.ts';
 import { CliError } from './failure.ts';
 
-/** Finds a build by id, or the last one that is ready. Failed builds are skipped. */
+/** Finds a build by id. Without an id it finds the last ready build and skips failed builds. */
 export async function readyJobOf(cli: Cli, text = 'last', project?: string): Promise<JobId> {
   if (text !== 'last') return jobOf(cli, text);
   const { builds } = await cli.torpor();

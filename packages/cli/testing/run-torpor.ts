@@ -38,6 +38,32 @@ export function startTorpor(
   return child;
 }
 
+/** A server on the process runtime and a free port. Resolves when it is ready. */
+export async function startServer(dataDir: string): Promise<ChildProcess> {
+  const options = ['--runtime', 'process', '--port', '0', '--log-level', 'silent'];
+  const child = startTorpor(['up', '--data-dir', dataDir, ...options]);
+  let printed = '';
+  const ready = new Promise<void>((resolve) => {
+    // Reads all output: a server whose stdout is full would block.
+    child.stdout?.on('data', (chunk) => {
+      printed += String(chunk);
+      if (printed.includes('torpor ready')) resolve();
+    });
+  });
+  const ended = once(child, 'exit').then(() => {
+    throw new Error(`The server did not start: ${printed}`);
+  });
+  ended.catch(() => {});
+  await Promise.race([ready, ended]);
+  return child;
+}
+
+export async function stopServer(server: ChildProcess | undefined): Promise<void> {
+  if (server?.exitCode !== null) return;
+  server.kill('SIGTERM');
+  await once(server, 'exit');
+}
+
 export async function torpor(args: readonly string[], options: RunOptions = {}): Promise<CommandResult> {
   const child = startTorpor(args, options);
   const [stdout, stderr] = await Promise.all([

@@ -11,7 +11,6 @@ import type {
   AgentAddress,
   Captured,
   Egress,
-  FreezePurpose,
   Instance,
   MemoryVerdict,
   Observation,
@@ -83,8 +82,6 @@ export class GvisorRuntime implements Runtime {
   readonly #destroyed = new Map<SandboxId, number>();
   /** The last capture of a container. Its checkpoint is likely to be started next. */
   readonly #lastCapture = new Map<string, ExpectedCheckpoint>();
-  /** Containers frozen for a snapshot: their sandbox goes on from the checkpoint. */
-  readonly #snapshotting = new Set<string>();
 
   #onEnded: (instance: Instance) => void = () => {};
 
@@ -226,13 +223,11 @@ export class GvisorRuntime implements Runtime {
     await this.#ctx.layers.presync(record.upper, signal);
   }
 
-  freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void> {
+  freeze(instance: Instance, signal: AbortSignal): Promise<void> {
     return this.#exclusively(instance, signal, async () => {
       const { record } = await this.#live(instance);
       const { network, runsc } = this.#ctx;
       const { id } = record.container;
-      if (purpose === 'snapshot') this.#snapshotting.add(id);
-      else this.#snapshotting.delete(id);
       try {
         // The programs still run, so that they close the connections. `capture` resets what was opened meanwhile.
         await network.reset(id);
@@ -254,10 +249,7 @@ export class GvisorRuntime implements Runtime {
       const { record, state } = await this.#live(instance);
       if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
       const captured = await captureInstance(this.#ctx, instance, record, mode, staging, signal);
-      const expected = { id: staging.checkpointId, ...captured };
-      this.#lastCapture.set(record.container.id, expected);
-      // The container in which the sandbox goes on is created while the engine seals the checkpoint.
-      if (this.#snapshotting.has(record.container.id)) this.#pools.warmPool.warmUp(expected);
+      this.#lastCapture.set(record.container.id, { id: staging.checkpointId, ...captured });
       return captured;
     });
   }
@@ -394,7 +386,6 @@ export class GvisorRuntime implements Runtime {
       if (isSealed) this.#warmUpNext(name);
     }
     this.#lastCapture.delete(name);
-    this.#snapshotting.delete(name);
     this.#instanceByContainer.delete(name);
     await files.remove(instance);
   }

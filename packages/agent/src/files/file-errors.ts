@@ -18,7 +18,7 @@ const CODE_BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   ELOOP: 'invalid_request',
   EXDEV: 'invalid_request',
   ERR_INVALID_ARG_VALUE: 'invalid_request',
-  // An incomplete upload, or one that is not the gzip that its header promises.
+  // The upload is incomplete, or is not the gzip data that its header announces.
   ERR_STREAM_PREMATURE_CLOSE: 'invalid_request',
   ECONNRESET: 'invalid_request',
   Z_DATA_ERROR: 'invalid_request',

@@ -74,7 +74,7 @@ describe('Start', () => {
     expect(said).toMatchObject({ stdout: 'out\nboth\n', stderr: 'err\nboth\n' });
   });
 
-  it('runs in the requested directory, and refuses one that does not exist', async () => {
+  it('runs in the requested directory, and refuses a directory that does not exist', async () => {
     const process = { ...shell('pwd'), cwd: agent.directory };
     expect((await transcribe(client.process.start({ process }))).stdout).toBe(`${agent.directory}\n`);
     const missing = { ...shell('pwd'), cwd: join(agent.directory, 'missing') };

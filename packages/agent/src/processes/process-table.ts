@@ -84,7 +84,7 @@ export class ProcessTable {
     return [...this.#running.values()];
   }
 
-  /** Prefers a running process to the one that ended last. A tag may be reused; it means the newest process. */
+  /** Prefers a running process to an ended process. A tag may be reused; it means the newest process. */
   find(selector: ProcessSelector): TrackedProcess {
     const found = this.search(selector);
     if (found === undefined) throw notFound(selector);

@@ -1,10 +1,9 @@
 import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { access, appendFile, mkdir, mkdtemp, readdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { startTorpor, torpor } from '../../testing/run-torpor.ts';
+import { startServer, stopServer, torpor } from '../../testing/run-torpor.ts';
 
 describe('backup and restore', { timeout: 120_000 }, () => {
   let top: string;
@@ -20,39 +19,10 @@ describe('backup and restore', { timeout: 120_000 }, () => {
   });
 
   async function up(dataDir: string): Promise<void> {
-    const args = [
-      'up',
-      '--runtime',
-      'process',
-      '--port',
-      '0',
-      '--data-dir',
-      dataDir,
-      '--log-level',
-      'silent',
-    ];
-    const child = startTorpor(args);
-    server = child;
-    let said = '';
-    const ready = new Promise<void>((resolve) => {
-      // Read to the end: a server whose output nobody takes would end.
-      child.stdout?.on('data', (chunk) => {
-        said += String(chunk);
-        if (said.includes('torpor ready')) resolve();
-      });
-    });
-    const ended = once(child, 'exit').then(() => {
-      throw new Error(`The server did not start: ${said}`);
-    });
-    ended.catch(() => {});
-    await Promise.race([ready, ended]);
+    server = await startServer(dataDir);
   }
 
-  async function down(): Promise<void> {
-    if (server?.exitCode !== null) return;
-    server.kill('SIGTERM');
-    await once(server, 'exit');
-  }
+  const down = () => stopServer(server);
 
   const run = (dataDir: string, command: string, ...args: string[]) =>
     torpor([command, '--data-dir', dataDir, ...args]);

@@ -1,10 +1,9 @@
 import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { access, mkdir, mkdtemp, readdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { startTorpor, torpor } from '../../testing/run-torpor.ts';
+import { startServer, stopServer, torpor } from '../../testing/run-torpor.ts';
 
 describe('the server of a data directory', { timeout: 60_000 }, () => {
   let top: string;
@@ -16,40 +15,12 @@ describe('the server of a data directory', { timeout: 60_000 }, () => {
     dataDir = join(top, 'data');
   });
   afterEach(async () => {
-    if (server?.exitCode === null) {
-      server.kill('SIGTERM');
-      await once(server, 'exit');
-    }
+    await stopServer(server);
     await rm(top, { recursive: true });
   });
 
   async function up(): Promise<void> {
-    const args = [
-      'up',
-      '--runtime',
-      'process',
-      '--port',
-      '0',
-      '--data-dir',
-      dataDir,
-      '--log-level',
-      'silent',
-    ];
-    const child = startTorpor(args);
-    server = child;
-    let said = '';
-    const ready = new Promise<void>((resolve) => {
-      // Reads all output: a server whose stdout is full would block.
-      child.stdout?.on('data', (chunk) => {
-        said += String(chunk);
-        if (said.includes('torpor ready')) resolve();
-      });
-    });
-    const ended = once(child, 'exit').then(() => {
-      throw new Error(`The server did not start: ${said}`);
-    });
-    ended.catch(() => {});
-    await Promise.race([ready, ended]);
+    server = await startServer(dataDir);
   }
 
   const run = (...args: string[]) => torpor([...args, '--data-dir', dataDir]);
