@@ -3,12 +3,21 @@
  * data directory, and a server certificate, renewed when its names change or before it expires.
  */
 import { X509Certificate } from 'node:crypto';
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
+import {
+  type CertificateWithKey,
+  commonName,
+  createAuthority,
+  endOf,
+  issueCertificate,
+  type PairFiles,
+  pairFiles,
+  readPair,
+  writePair,
+} from '@torpor/certificates';
 import type { Clock } from '@torpor/engine';
-import { TorporError } from '@torpor/protocol';
-import { type CertificateWithKey, createAuthority, issueCertificate } from './certificate.ts';
 
 export interface AuthorityParts {
   readonly directory: string;
@@ -21,6 +30,7 @@ export interface LocalCertificate extends CertificateWithKey {
   readonly authorityFile: string;
 }
 
+const AUTHORITY_NAME = 'Torpor local authority';
 const AUTHORITY_DAYS = 3_650;
 /** Browsers accept no longer validity. */
 const CERTIFICATE_DAYS = 397;
@@ -58,7 +68,8 @@ async function authorityFor(parts: AuthorityParts, names: readonly string[]): Pr
   const isUsable = kept !== undefined && endOf(kept) > parts.clock.now() + CERTIFICATE_DAYS * 24 * 3_600_000;
   if (isUsable && wanted.every((name) => covers.includes(name))) return kept;
   const { clock, randomBytes } = parts;
-  const made = createAuthority(wanted, { now: clock.now(), days: AUTHORITY_DAYS, randomBytes });
+  const options = { called: AUTHORITY_NAME, names: wanted };
+  const made = createAuthority(options, { now: clock.now(), days: AUTHORITY_DAYS, randomBytes });
   await writePair(files, made);
   await writeFile(files.names, wanted.join('\n'), { mode: 0o600 });
   return made;
@@ -83,41 +94,10 @@ function isGood(
   );
 }
 
-function endOf({ cert }: CertificateWithKey): number {
-  return new X509Certificate(cert).validToDate.getTime();
-}
-
-function commonName(cert: string): string {
-  return /(?:^|\n)CN=(.*)/.exec(new X509Certificate(cert).subject)?.[1] ?? '';
-}
-
-interface Files {
-  readonly cert: string;
-  readonly key: string;
+interface Files extends PairFiles {
   readonly names: string;
 }
 
 function filesOf({ directory }: AuthorityParts, stem: string): Files {
-  const at = (end: string) => join(directory, `${stem}${end}`);
-  return { cert: at('.pem'), key: at('-key.pem'), names: at('-names') };
-}
-
-async function readPair({ cert, key }: Files): Promise<CertificateWithKey | undefined> {
-  try {
-    return { cert: await readFile(cert, 'utf8'), key: await readFile(key, 'utf8') };
-  } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw new TorporError('storage_readonly', `The certificate ${cert} cannot be read.`, { cause: thrown });
-  }
-}
-
-/** Writes the key first: after a crash in between, the old certificate does not match the key and is replaced. */
-async function writePair(files: Files, { cert, key }: CertificateWithKey): Promise<void> {
-  for (const [file, text] of [
-    [files.key, key],
-    [files.cert, cert],
-  ] as const) {
-    await writeFile(`${file}.new`, text, { mode: 0o600 });
-    await rename(`${file}.new`, file);
-  }
+  return { ...pairFiles(directory, stem), names: join(directory, `${stem}-names`) };
 }

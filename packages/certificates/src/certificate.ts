@@ -1,4 +1,4 @@
-/** Writes X.509 certificates: of the local certificate authority, and of a server that it signs. */
+/** Writes X.509 certificates: of a certificate authority of ours, and of a server that it signs. */
 import {
   createHash,
   createPrivateKey,
@@ -6,6 +6,7 @@ import {
   generateKeyPairSync,
   type KeyObject,
   sign,
+  X509Certificate,
 } from 'node:crypto';
 import { isIP } from 'node:net';
 import {
@@ -41,22 +42,32 @@ const BACKDATED_MS = DAY_MS;
 const ECDSA_SHA256 = sequence(oid('1.2.840.10045.4.3.2'));
 const COMMON_NAME = '2.5.4.3';
 const ORGANISATION = '2.5.4.10';
-const AUTHORITY_NAME = 'Torpor local authority';
+
+export interface AuthorityOptions {
+  /** The beginning of its common name. */
+  readonly called: string;
+  /** The names, with their subdomains, that it may sign for; null for all names. */
+  readonly names: readonly string[] | null;
+}
 
 /**
- * A certificate authority that can sign only for these names and their subdomains. A thief of its key can impersonate a
- * preview, but no other site, to a machine that trusts it.
+ * A certificate authority. One with names can sign only for these names and their subdomains, so that a thief of its key
+ * cannot impersonate other sites to a machine that trusts it.
  */
-export function createAuthority(names: readonly string[], parts: CertificateParts): CertificateWithKey {
+export function createAuthority(
+  { called, names }: AuthorityOptions,
+  parts: CertificateParts,
+): CertificateWithKey {
   const keys = makeKeys();
   // A unique name, so that an old authority in a trust store is not taken for the new one.
   const suffix = Buffer.from(parts.randomBytes(3)).toString('hex');
-  const subject = name(`${AUTHORITY_NAME} ${suffix}`);
+  const subject = name(`${called} ${suffix}`);
+  const permitted = (names ?? []).map((one) => sequence(subtree(one)));
   const extensions = [
     extension('2.5.29.19', true, sequence(boolean(true), integer(Uint8Array.of(0)))),
     // Key usage: signs certificates and revocation lists.
     extension('2.5.29.15', true, bits(Buffer.from([0x06]), 1)),
-    extension('2.5.29.30', true, sequence(tagged(0, ...names.map((one) => sequence(subtree(one)))))),
+    ...(names === null ? [] : [extension('2.5.29.30', true, sequence(tagged(0, ...permitted)))]),
     extension('2.5.29.14', false, octets(keyId(keys.publicKey))),
   ];
   const cert = certificate(subject, subject, keys.publicKey, keys.privateKey, extensions, parts);
@@ -84,6 +95,27 @@ export function issueCertificate(
   const subject = name(names[0] ?? 'localhost');
   const cert = certificate(subject, name(authority.subject), keys.publicKey, issuerKey, extensions, parts);
   return { cert, key: pem(keys.privateKey) };
+}
+
+/** When it expires. */
+export function endOf({ cert }: Pick<CertificateWithKey, 'cert'>): number {
+  return new X509Certificate(cert).validToDate.getTime();
+}
+
+/** Of a certificate that this file wrote. */
+export function commonName(cert: string): string {
+  return /(?:^|\n)CN=(.*)/.exec(new X509Certificate(cert).subject)?.[1] ?? '';
+}
+
+/**
+ * The name, without its final `.0`, under which OpenSSL looks for this authority in a directory of certificates: the hash
+ * of the subject in lower case.
+ */
+export function subjectHash(cert: string): string {
+  const digest = createHash('sha1')
+    .update(nameParts(commonName(cert).toLowerCase(), 'torpor'))
+    .digest();
+  return digest.readUInt32LE(0).toString(16).padStart(8, '0');
 }
 
 function makeKeys(): { readonly publicKey: KeyObject; readonly privateKey: KeyObject } {
@@ -117,9 +149,13 @@ function certificate(
   return `-----BEGIN CERTIFICATE-----\n${lines.join('\n')}\n-----END CERTIFICATE-----\n`;
 }
 
-function name(commonName: string): Buffer {
+function name(common: string): Buffer {
+  return sequence(nameParts(common, 'Torpor'));
+}
+
+function nameParts(common: string, organisation: string): Buffer {
   const part = (kind: string, text: string) => set(sequence(oid(kind), utf8(text)));
-  return sequence(part(ORGANISATION, 'Torpor'), part(COMMON_NAME, commonName));
+  return Buffer.concat([part(ORGANISATION, organisation), part(COMMON_NAME, common)]);
 }
 
 function extension(kind: string, isCritical: boolean, content: Buffer): Buffer {
