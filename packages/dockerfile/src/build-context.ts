@@ -1,0 +1,120 @@
+/** The files that COPY may take: a local directory without what .dockerignore leaves out. */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { lstat, readdir, readFile, readlink } from 'node:fs/promises';
+import { join, matchesGlob, posix } from 'node:path';
+import type { TarItem } from './tar-stream.ts';
+
+/** A source of COPY: a file, or a directory whose contents are copied. */
+export interface Source {
+  readonly isDirectory: boolean;
+  /** Paths begin below the directory; that of a file is its name. */
+  readonly items: readonly TarItem[];
+}
+
+export class BuildContext {
+  readonly #directory: string;
+  readonly #ignored: (path: string) => boolean;
+
+  private constructor(directory: string, ignored: (path: string) => boolean) {
+    this.#directory = directory;
+    this.#ignored = ignored;
+  }
+
+  /** `dockerfile` may have an ignore file of its own beside it. */
+  static async open(directory: string, dockerfile: string): Promise<BuildContext> {
+    const own = await readFile(`${dockerfile}.dockerignore`, 'utf8').catch(() => undefined);
+    const text = own ?? (await readFile(join(directory, '.dockerignore'), 'utf8').catch(() => ''));
+    return new BuildContext(directory, ignoreRules(text));
+  }
+
+  /** What a source of COPY stands for; several for a pattern, none when there is nothing. */
+  async find(source: string): Promise<Source[]> {
+    const path = posix.normalize(`/${source}`).slice(1).replace(/\/$/, '');
+    const names = /[*?[]/.test(path) ? await this.#matching(path) : [path];
+    const found: Source[] = [];
+    for (const name of names) {
+      const stats = await lstat(join(this.#directory, name)).catch(() => undefined);
+      if (stats === undefined || (name !== '' && this.#ignored(name) && !stats.isDirectory())) continue;
+      const items = stats.isDirectory()
+        ? await this.#below(name, '')
+        : [await this.#item(name, posix.basename(name))];
+      if (stats.isDirectory() && name !== '' && this.#ignored(name) && items.length === 0) continue;
+      found.push({ isDirectory: stats.isDirectory(), items });
+    }
+    return found;
+  }
+
+  async #matching(pattern: string): Promise<string[]> {
+    const found: string[] = [];
+    const visit = async (directory: string, depth: number): Promise<void> => {
+      for (const name of (await readdir(join(this.#directory, directory)).catch(() => [])).sort()) {
+        const path = posix.join(directory, name);
+        if (depth === 1 && matchesGlob(path, pattern)) found.push(path);
+        else if (depth > 1) await visit(path, depth - 1);
+      }
+    };
+    await visit('', pattern.split('/').length);
+    return found;
+  }
+
+  /** Descends also into ignored directories: a later rule may take a file of theirs back. */
+  async #below(directory: string, prefix: string): Promise<TarItem[]> {
+    const items: TarItem[] = [];
+    const entries = await readdir(join(this.#directory, directory), { withFileTypes: true });
+    for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+      const path = posix.join(directory, entry.name);
+      const isIgnored = this.#ignored(path);
+      const inside = entry.isDirectory() ? await this.#below(path, posix.join(prefix, entry.name)) : [];
+      if (isIgnored && inside.length === 0) continue;
+      if (!entry.isDirectory() && !entry.isFile() && !entry.isSymbolicLink()) continue;
+      items.push(await this.#item(path, posix.join(prefix, entry.name)), ...inside);
+    }
+    return items;
+  }
+
+  async #item(path: string, as: string): Promise<TarItem> {
+    const place = join(this.#directory, path);
+    const stats = await lstat(place);
+    const common = { path: as, mode: stats.mode & 0o777, mtime: stats.mtimeMs / 1_000 };
+    if (stats.isDirectory()) return { ...common, type: 'directory', size: 0 };
+    if (stats.isSymbolicLink()) return { ...common, type: 'link', size: 0, target: await readlink(place) };
+    return { ...common, type: 'file', size: stats.size, content: () => createReadStream(place) };
+  }
+}
+
+/** Identifies the content of sources, whatever the times of their files. */
+export async function digestOf(sources: readonly Source[]): Promise<string> {
+  const hash = createHash('sha256');
+  for (const { isDirectory, items } of sources) {
+    hash.update(JSON.stringify(['source', isDirectory]));
+    for (const { path, type, mode, size, target = '', content } of items) {
+      hash.update(JSON.stringify([path, type, mode, size, target]));
+      for await (const chunk of content?.() ?? []) hash.update(chunk);
+    }
+  }
+  return hash.digest('hex');
+}
+
+/** The last rule that matches a path, or a directory above it, decides. */
+function ignoreRules(text: string): (path: string) => boolean {
+  const rules = text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '' && !line.startsWith('#'))
+    .map((line) => ({
+      isTakenBack: line.startsWith('!'),
+      pattern: posix
+        .normalize(`/${line.replace(/^!/, '')}`)
+        .slice(1)
+        .replace(/\/$/, ''),
+    }));
+  return (path) => {
+    const names = path.split('/');
+    const candidates = names.map((_, index) => names.slice(0, index + 1).join('/'));
+    let isIgnored = false;
+    for (const { isTakenBack, pattern } of rules)
+      if (candidates.some((one) => matchesGlob(one, pattern))) isIgnored = !isTakenBack;
+    return isIgnored;
+  };
+}

@@ -1,0 +1,73 @@
+/**
+ * COPY and ADD. The files go into the sandbox as one archive, which the programs of the sandbox itself unpack and put in
+ * place: `tar`, `cp`, `mkdir`, and `chown` or `chmod` on request.
+ */
+import { randomBytes } from 'node:crypto';
+import { posix } from 'node:path';
+import type { SandboxId, Torpor } from '@torpor/sdk';
+import type { Source } from './build-context.ts';
+import { quoted } from './shell-words.ts';
+import { type TarItem, tarStream } from './tar-stream.ts';
+
+export interface CopyOrder {
+  /** Absolute. With `/` at its end it is a directory. */
+  readonly target: string;
+  readonly isAdd: boolean;
+  readonly chown: string | undefined;
+  readonly chmod: string | undefined;
+}
+
+/** The command that puts files in place, after its archive was written. */
+export interface Placement {
+  readonly command: string;
+  write(torpor: Torpor, sandbox: SandboxId, signal: AbortSignal): Promise<void>;
+}
+
+export function placementOfFiles(sources: readonly Source[], order: CopyOrder): Placement {
+  const { archive, command } = commandFor(
+    sources.map(({ isDirectory, items }) => (isDirectory ? null : (items[0]?.path ?? ''))),
+    order,
+  );
+  return {
+    command,
+    write: async (torpor, sandbox, signal) => {
+      const body = ReadableStream.from(tarStream(itemsOf(sources))) as ReadableStream<Uint8Array>;
+      await torpor.sandboxes.files(sandbox).write(archive, body, { user: 'root', signal });
+    },
+  };
+}
+
+/** `names`: the name of each file; null for a directory. The archive has the sources under their numbers. */
+export function commandFor(names: readonly (string | null)[], order: CopyOrder) {
+  const place = `/tmp/.torpor-copy-${randomBytes(6).toString('hex')}`;
+  const archive = `${place}/archive.tar`;
+  const { target, isAdd, chown, chmod } = order;
+  const isInto = target.endsWith('/') || names.length > 1;
+  const lines = [`cd ${place}`, 'mkdir files', 'tar -x -p -f archive.tar -C files'];
+  if (chown !== undefined) lines.push(`chown -R -h ${quoted(chown)} files/*`);
+  if (chmod !== undefined) lines.push(`chmod -R ${chmod} files/*`);
+  const to = quoted(target);
+  for (const [index, name] of names.entries()) {
+    const from = `files/${index}`;
+    if (name === null) {
+      lines.push(`mkdir -p ${to}`, `cp -a ${from}/. ${to}`);
+      continue;
+    }
+    const file = quoted(`${from}/${name}`);
+    if (isAdd && /\.(tar|tgz|tbz2|txz|tar\.(gz|bz2|xz|zst))$/.test(name)) {
+      lines.push(`mkdir -p ${to}`, `tar -x -f ${file} -C ${to}`);
+      continue;
+    }
+    const parent = quoted(isInto ? target : posix.dirname(target));
+    lines.push(`mkdir -p ${parent}`, `cp -a ${file} ${to}`);
+  }
+  lines.push('cd /', `rm -rf ${place}`);
+  return { place, archive, command: `set -e\n${lines.join('\n')}` };
+}
+
+function* itemsOf(sources: readonly Source[]): Generator<TarItem> {
+  for (const [index, { items }] of sources.entries()) {
+    yield { path: String(index), type: 'directory', mode: 0o755, mtime: 0, size: 0 };
+    for (const item of items) yield { ...item, path: posix.join(String(index), item.path) };
+  }
+}

@@ -1,0 +1,2 @@
+export { buildTemplate } from './build.ts';
+export { BuildFailure } from './build-failure.ts';

@@ -1,0 +1,1 @@
+export { Images } from './image-source.ts';
