@@ -1,0 +1,2 @@
+export { encryptionKey } from './encrypted-value.ts';
+export { type RuleSecret, Secrets } from './secrets.ts';
