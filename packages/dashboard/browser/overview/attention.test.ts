@@ -1,0 +1,91 @@
+import type { EventView, SandboxView } from '@torpor/sdk';
+import { describe, expect, it } from 'vitest';
+import { type Known, mattersOf } from './attention.ts';
+
+const NOW = 1_000_000_000;
+const sandbox = (over: Partial<SandboxView>) =>
+  ({
+    id: 'sbx_1',
+    name: 'web',
+    state: 'running',
+    evidence: 'running',
+    observedAt: NOW,
+    checkpointHealth: null,
+    reason: null,
+    deletesAt: null,
+    createdAt: NOW,
+    ...over,
+  }) as SandboxView;
+const known = (over: Partial<Known>): Known => ({
+  sandboxes: [],
+  events: [],
+  health: undefined,
+  disk: undefined,
+  machine: undefined,
+  now: NOW,
+  ...over,
+});
+const titles = (over: Partial<Known>) => mattersOf(known(over)).map(({ title }) => title);
+
+describe('what needs attention', () => {
+  it('is nothing when all is well', () => {
+    expect(titles({ sandboxes: [sandbox({})] })).toEqual([]);
+  });
+
+  it('is an old program of the machine, with what to do about it', () => {
+    const findings = [{ name: 'runsc', ok: true, detail: '28 months old; slow', fix: 'use a newer runsc' }];
+    const machine = { at: NOW, cpus: 2, load: 0, memoryTotalBytes: 2, memoryAvailableBytes: 1, findings };
+    expect(mattersOf(known({ machine }))).toEqual([
+      { id: 'machine runsc', weight: 'warn', title: 'runsc: 28 months old', advice: 'Use a newer runsc.' },
+    ]);
+  });
+
+  it('is a lost, failed or unconfirmed sandbox', () => {
+    const all = [
+      sandbox({ state: 'lost' }),
+      sandbox({ state: 'failed' }),
+      sandbox({ evidence: 'unknown', observedAt: NOW - 60_000 }),
+    ];
+    expect(titles({ sandboxes: all })).toEqual([
+      'web is lost',
+      'web never ran',
+      'web could not be asked for 1 min',
+    ]);
+  });
+
+  it('is a damaged checkpoint, and a deletion that is near', () => {
+    const checkpointHealth = {
+      health: 'damaged',
+      parts: ['memory'],
+      reason: null,
+      verifiedAt: null,
+    } as const;
+    const one = sandbox({
+      state: 'paused',
+      checkpointHealth: { ...checkpointHealth, parts: ['memory'] },
+      deletesAt: NOW + 7_200_000,
+    });
+    expect(titles({ sandboxes: [one] })).toEqual([
+      'The checkpoint of web is damaged (memory)',
+      'web will be deleted in 2 h',
+    ]);
+  });
+
+  it('is a failed wake of today, once, with its message', () => {
+    const event = (at: number) =>
+      ({
+        type: 'sandbox.resume_failed',
+        sandboxId: 'sbx_1',
+        at,
+        data: { error: { message: 'Too slow.' } },
+      }) as unknown as EventView;
+    const matters = mattersOf(known({ events: [event(NOW - 1_000), event(NOW - 5_000)] }));
+    expect(matters).toMatchObject([{ advice: 'Too slow.', sandboxId: 'sbx_1' }]);
+    expect(titles({ events: [event(NOW - 90_000_000)] })).toEqual([]);
+  });
+
+  it('is a disk that fills up', () => {
+    const disk = { level: 'refusing', freeBytes: 5_000_000_000 } as Known['disk'];
+    expect(titles({ disk })).toEqual(['The disk of the checkpoints is full: 5.0 GB free']);
+  });
+});

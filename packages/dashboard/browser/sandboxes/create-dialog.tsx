@@ -1,0 +1,261 @@
+/** The form that creates a sandbox. */
+import { type Signal, useSignal } from '@preact/signals';
+import { put } from '../live/sandboxes.ts';
+import { go } from '../shell/router.ts';
+import { torpor } from '../shell/session.ts';
+import { Dialog } from '../ui/dialog.tsx';
+import { FaultNotice } from '../ui/fault.tsx';
+import { Field, Select } from '../ui/fields.tsx';
+import { useLoaded } from '../ui/use-loaded.ts';
+import { type CreateDraft, EMPTY_DRAFT, requestOf, type ServiceDraft } from './create-request.ts';
+
+const LIFETIMES: readonly (readonly [value: string, title: string])[] = [
+  ['', 'No limit'],
+  ['900', '15 minutes'],
+  ['3600', '1 hour'],
+  ['28800', '8 hours'],
+  ['86400', '1 day'],
+  ['604800', '7 days'],
+];
+const IDLE_TIMES: readonly (readonly [value: string, title: string])[] = [
+  ['', 'Default (5 minutes)'],
+  ['60', '1 minute'],
+  ['900', '15 minutes'],
+  ['3600', '1 hour'],
+];
+
+export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
+  const draft = useSignal<CreateDraft>(EMPTY_DRAFT);
+  const error = useSignal<unknown>(undefined);
+  const busy = useSignal(false);
+  const { value: offered } = useLoaded(async (signal) => {
+    const [templates, runtimes] = await Promise.all([
+      torpor().templates.page({ signal }),
+      torpor().runtimes({ signal }),
+    ]);
+    return { templates: templates.items.filter(({ state }) => state === 'ready'), runtimes };
+  }, []);
+  const set = (change: Partial<CreateDraft>) => {
+    draft.value = { ...draft.value, ...change };
+  };
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    busy.value = true;
+    try {
+      const sandbox = await torpor().sandboxes.create(requestOf(draft.value));
+      put([sandbox]);
+      onClose();
+      go('sandboxes', sandbox.id);
+    } catch (thrown) {
+      error.value = thrown;
+    }
+    busy.value = false;
+  };
+  const { name, template, runtime, timeoutSeconds, onTimeout, idleSeconds, onIdle, preview, network } =
+    draft.value;
+  const templates = [...new Set((offered?.templates ?? []).map((one) => one.name))];
+  return (
+    <Dialog title="Create a sandbox" onClose={onClose}>
+      <form onSubmit={submit}>
+        <div class="dialog-body">
+          <div class="pair">
+            <Field label="Name" hint="Optional; letters, digits, dot, dash.">
+              <input
+                value={name}
+                pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
+                onInput={({ currentTarget: { value } }) => set({ name: value })}
+              />
+            </Field>
+            <Select
+              label="Template"
+              value={template}
+              options={[
+                ['', 'base'],
+                ...templates.filter((one) => one !== 'base').map((one) => [one, one] as const),
+              ]}
+              onChange={(value) => set({ template: value })}
+            />
+          </div>
+          <div class="pair">
+            <Select
+              label="Lifetime"
+              value={timeoutSeconds}
+              options={LIFETIMES}
+              onChange={(value) => set({ timeoutSeconds: value })}
+            />
+            <Select
+              label="At its end"
+              value={onTimeout}
+              disabled={timeoutSeconds === ''}
+              options={[
+                ['pause', 'Pause'],
+                ['kill', 'Kill'],
+              ]}
+              onChange={(value) => set({ onTimeout: value as CreateDraft['onTimeout'] })}
+            />
+          </div>
+          <div class="pair">
+            <Select
+              label="Idle for"
+              value={idleSeconds}
+              options={IDLE_TIMES}
+              onChange={(value) => set({ idleSeconds: value })}
+            />
+            <Select
+              label="Then"
+              value={onIdle}
+              options={[
+                ['', 'Default (pause)'],
+                ['pause', 'Pause'],
+                ['keep', 'Keep running'],
+                ['kill', 'Kill'],
+              ]}
+              onChange={(value) => set({ onIdle: value as CreateDraft['onIdle'] })}
+            />
+          </div>
+          <Services draft={draft} />
+          <div class="pair">
+            <Select
+              label="Network"
+              value={network}
+              options={[
+                ['internet', 'Public internet'],
+                ['none', 'None, except the allowed'],
+              ]}
+              onChange={(value) => set({ network: value as CreateDraft['network'] })}
+            />
+            <Field label="Allowed hosts" hint="Separated by commas.">
+              <input
+                value={draft.value.allow}
+                disabled={network === 'internet'}
+                placeholder="registry.npmjs.org"
+                onInput={({ currentTarget: { value } }) => set({ allow: value })}
+              />
+            </Field>
+          </div>
+          <Field label="Environment" hint="One NAME=value per line.">
+            <textarea
+              rows={2}
+              spellcheck={false}
+              value={draft.value.env}
+              onInput={({ currentTarget: { value } }) => set({ env: value })}
+            />
+          </Field>
+          <details>
+            <summary>Preview, runtime, resources, metadata</summary>
+            <div class="dialog-body inner">
+              <div class="pair">
+                <Select
+                  label="Preview"
+                  value={preview}
+                  options={[
+                    ['public', 'Public'],
+                    ['private', 'Private, by link'],
+                  ]}
+                  onChange={(value) => set({ preview: value as CreateDraft['preview'] })}
+                />
+                <Select
+                  label="Runtime"
+                  value={runtime}
+                  options={[
+                    ['', 'Default'],
+                    ...(offered?.runtimes ?? []).map((one) => [one.name, one.name] as const),
+                  ]}
+                  onChange={(value) => set({ runtime: value })}
+                />
+              </div>
+              <div class="pair">
+                <Field label="Memory, MB">
+                  <input
+                    inputMode="numeric"
+                    pattern="[0-9]*"
+                    value={draft.value.memoryMb}
+                    onInput={({ currentTarget: { value } }) => set({ memoryMb: value })}
+                  />
+                </Field>
+                <Field label="CPUs">
+                  <input
+                    inputMode="decimal"
+                    pattern="[0-9.]*"
+                    value={draft.value.cpus}
+                    onInput={({ currentTarget: { value } }) => set({ cpus: value })}
+                  />
+                </Field>
+              </div>
+              <Field label="Metadata" hint="One key=value per line. The list can be filtered by it.">
+                <textarea
+                  rows={2}
+                  spellcheck={false}
+                  value={draft.value.metadata}
+                  onInput={({ currentTarget: { value } }) => set({ metadata: value })}
+                />
+              </Field>
+            </div>
+          </details>
+          {error.value !== undefined && <FaultNotice error={error.value} />}
+        </div>
+        <div class="dialog-foot">
+          <button type="button" class="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="button main" disabled={busy.value}>
+            {busy.value ? 'Creating…' : 'Create'}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Services({ draft }: { readonly draft: Signal<CreateDraft> }) {
+  const { services } = draft.value;
+  const set = (next: readonly ServiceDraft[]) => {
+    draft.value = { ...draft.value, services: next };
+  };
+  const change = (index: number, part: Partial<ServiceDraft>) =>
+    set(services.map((service, at) => (at === index ? { ...service, ...part } : service)));
+  return (
+    <fieldset class="services">
+      <legend>Services</legend>
+      {services.map((service, index) => (
+        <div class="service" key={index}>
+          <input
+            aria-label={`Name of service ${index + 1}`}
+            placeholder="name"
+            value={service.name}
+            onInput={({ currentTarget: { value } }) => change(index, { name: value })}
+          />
+          <input
+            aria-label={`Command of service ${index + 1}`}
+            placeholder="npm run dev"
+            class="mono"
+            value={service.command}
+            onInput={({ currentTarget: { value } }) => change(index, { command: value })}
+          />
+          <input
+            aria-label={`Port of service ${index + 1}`}
+            placeholder="port"
+            inputMode="numeric"
+            pattern="[0-9]*"
+            value={service.port}
+            onInput={({ currentTarget: { value } }) => change(index, { port: value })}
+          />
+          <button
+            type="button"
+            class="button small plain"
+            onClick={() => set(services.filter((_, at) => at !== index))}
+          >
+            Remove<span class="unseen"> service {index + 1}</span>
+          </button>
+        </div>
+      ))}
+      <button
+        type="button"
+        class="button small"
+        onClick={() => set([...services, { name: '', command: '', port: '' }])}
+      >
+        Add a service
+      </button>
+    </fieldset>
+  );
+}

@@ -1,0 +1,206 @@
+/** Sessions: conversations with a program in a sandbox, what was said, and what happened at each wake. */
+import { useSignal } from '@preact/signals';
+import type { SessionId, SessionView, TurnReply } from '@torpor/sdk';
+import { useEffect } from 'preact/hooks';
+import { collected } from '../live/collected.ts';
+import { sandboxes } from '../live/sandboxes.ts';
+import { plainText } from '../sandbox/plain-text.ts';
+import { href } from '../shell/router.ts';
+import type { ViewProps } from '../shell/sections.tsx';
+import { canChange, torpor } from '../shell/session.ts';
+import { FaultNotice } from '../ui/fault.tsx';
+import { StateBadge } from '../ui/state-badge.tsx';
+import { attempt } from '../ui/toasts.tsx';
+import { clockTime } from '../ui/units.ts';
+import { useLoaded } from '../ui/use-loaded.ts';
+
+export function SessionsView({ parts: [id] }: ViewProps) {
+  return id === undefined ? <SessionList /> : <OneSession key={id} id={id as SessionId} />;
+}
+
+function SessionList() {
+  const { value, error, reload } = useLoaded((signal) => torpor().sessions.page({ limit: 200, signal }), []);
+  useReloads(reload);
+  return (
+    <>
+      <div class="page-head">
+        <h1>Sessions</h1>
+      </div>
+      {error !== undefined && value === undefined && <FaultNotice error={error} retry={reload} />}
+      {value?.items.length === 0 && (
+        <div class="empty">
+          <h2>No sessions yet</h2>
+          <p class="quiet">
+            A session is a conversation with a program. Its sandbox sleeps between messages, and is replaced
+            when it dies.
+          </p>
+          <pre class="panel">npx torpor session send chat-1 --command cat hello</pre>
+        </div>
+      )}
+      {value !== undefined && value.items.length > 0 && (
+        <div class="panel scroll-x">
+          <table>
+            <thead>
+              <tr>
+                <th>Key</th>
+                <th>Program</th>
+                <th>Sandbox</th>
+                <th>Last change</th>
+                <th>Created</th>
+              </tr>
+            </thead>
+            <tbody>
+              {value.items.map((session) => (
+                <tr key={session.id}>
+                  <td>
+                    <a href={href('sessions', session.id)}>{session.key}</a>
+                    {session.error !== null && <span class="tag bad">{session.error.code}</span>}
+                  </td>
+                  <td class="mono">{session.program.command.slice(0, 60)}</td>
+                  <td>
+                    <SandboxLink session={session} />
+                  </td>
+                  <td>{session.change?.did ?? '–'}</td>
+                  <td class="number">{clockTime(session.createdAt)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </>
+  );
+}
+
+const EVERY_MS = 3_000;
+
+/** Turns and wakes are no events of the ledger, so a session is read again while somebody looks. That wakes nothing. */
+function useReloads(reload: () => void): void {
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.visibilityState === 'visible') reload();
+    }, EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+}
+
+function SandboxLink({ session: { sandboxId } }: { readonly session: SessionView }) {
+  const sandbox = sandboxId === null ? undefined : sandboxes.value.get(sandboxId);
+  return sandboxId === null ? (
+    <span class="quiet">none</span>
+  ) : (
+    <span class="row">
+      <a class="mono" href={href('sandboxes', sandboxId)}>
+        {sandbox?.name ?? sandboxId}
+      </a>
+      {sandbox !== undefined && <StateBadge sandbox={sandbox} />}
+    </span>
+  );
+}
+
+function OneSession({ id }: { readonly id: SessionId }) {
+  const input = useSignal('');
+  const busy = useSignal(false);
+  const { value, error, reload } = useLoaded(
+    async (signal) => {
+      const session = await torpor().sessions.get(id, { signal });
+      return {
+        session,
+        turns: await collected(session.turns({ limit: 200, signal })),
+        wakes: await collected(session.wakes({ limit: 200, signal })),
+      };
+    },
+    [id],
+  );
+  useReloads(reload);
+  if (error !== undefined && value === undefined) return <FaultNotice error={error} retry={reload} />;
+  if (value === undefined) return null;
+  const { session, turns, wakes } = value;
+  const { view } = session;
+  const send = async (event: Event) => {
+    event.preventDefault();
+    busy.value = true;
+    const turn = await attempt(() => session.post(input.value));
+    if (turn !== undefined) {
+      input.value = '';
+      reload();
+      await attempt(async () => {
+        for await (const _ of session.follow(turn.id)) void _;
+      });
+      reload();
+    }
+    busy.value = false;
+  };
+  return (
+    <>
+      <div class="page-head">
+        <div>
+          <h1>{view.key}</h1>
+          <code class="quiet">{id}</code>
+        </div>
+        <SandboxLink session={view} />
+      </div>
+      {view.error !== null && <p class="notice bad">{view.error.message}</p>}
+      <div class="columns">
+        <section class="panel wide">
+          <h2>Turns</h2>
+          {turns.length === 0 && <p class="quiet">Nothing was said yet.</p>}
+          <ol class="plain turns">
+            {turns.map((turn) => (
+              <Turn key={turn.id} turn={turn} />
+            ))}
+          </ol>
+          {view.endedAt === null && canChange() && (
+            <form class="row send" onSubmit={send}>
+              <input
+                aria-label="Message"
+                required
+                value={input}
+                onInput={({ currentTarget }) => {
+                  input.value = currentTarget.value;
+                }}
+              />
+              <button type="submit" class="button main" disabled={busy.value}>
+                {busy.value ? 'Waiting for the answer…' : 'Send, and wake its sandbox'}
+              </button>
+            </form>
+          )}
+        </section>
+        <section class="panel">
+          <h2>Wakes</h2>
+          {wakes.length === 0 && <p class="quiet">Its sandbox was never woken or replaced.</p>}
+          <ol class="plain">
+            {wakes.toReversed().map((wake) => (
+              <li key={wake.ordinal}>
+                <strong>{wake.did}</strong> <span class="quiet number small">{clockTime(wake.at)}</span>
+                <div class="small quiet wrap">
+                  {[
+                    wake.message ?? wake.why,
+                    wake.lost.length > 0 && `lost ${wake.lost.join(', ')}`,
+                    wake.error?.message,
+                    wake.times > 1 && `${wake.times} times`,
+                  ]
+                    .filter(Boolean)
+                    .join(' · ')}
+                </div>
+              </li>
+            ))}
+          </ol>
+        </section>
+      </div>
+    </>
+  );
+}
+
+function Turn({ turn: { state, input, output, error, createdAt } }: { readonly turn: TurnReply }) {
+  return (
+    <li>
+      <div class="turn-input wrap">{input}</div>
+      <pre class="turn-output">{plainText(output)}</pre>
+      <div class="small quiet">
+        {state} · {clockTime(createdAt)}
+        {error !== null && ` · ${error.message}`}
+      </div>
+    </li>
+  );
+}

@@ -1,0 +1,10 @@
+/** Gives bytes to the user as a file. The browser shows nothing of them: they are only saved. */
+export function saveAs(name: string, contents: Uint8Array): void {
+  const url = URL.createObjectURL(new Blob([contents as BlobPart], { type: 'application/octet-stream' }));
+  const link = document.createElement('a');
+  link.href = url;
+  link.download = name;
+  link.click();
+  // The browser has taken the bytes by the next task.
+  setTimeout(() => URL.revokeObjectURL(url), 1_000);
+}

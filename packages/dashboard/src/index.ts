@@ -1,0 +1,1 @@
+export { buildPage, type PageFile, type PageFiles } from './build-page.ts';
