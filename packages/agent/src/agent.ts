@@ -11,6 +11,8 @@ import { ownUser, type User, Users } from './identity/users.ts';
 import { setHostname, writeNames } from './machine/machine-names.ts';
 import { MetricsSource } from './machine/metrics.ts';
 import { ProcessLimit } from './machine/process-limit.ts';
+import { trustAuthority } from './machine/trusted-authority.ts';
+import { VisibleProcessors } from './machine/visible-processors.ts';
 import { listeningPorts, listeningSockets } from './network/listening-ports.ts';
 import { PortForwarders } from './network/port-forwarders.ts';
 import { launch } from './processes/process-service.ts';
@@ -39,6 +41,8 @@ const GRACE_MS = 1000;
 
 export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
   if (options.ownMachine) await remountProc();
+  const processors = new VisibleProcessors();
+  if (options.processorsDir !== undefined) await processors.coverFiles(options.processorsDir);
   const root = options.root === undefined ? undefined : await realpath(options.root);
   const own = ownUser(root);
   const users = new Users({ own, isSingleUser: root !== undefined });
@@ -77,6 +81,8 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
       applyHostname: async (name) => options.ownMachine && (await setHostname(name)),
       applyNames: (names) => options.ownMachine && writeNames(names),
       limitProcesses: async (most) => options.ownMachine && (await processLimit.set(most)),
+      showProcessors: async (count) => options.ownMachine && (await processors.set(count)),
+      trustAuthority: (authority) => options.ownMachine && trustAuthority(authority),
       warmUp: async () => {
         await Promise.all([pipes.warmUp(), loadTerminals().catch(() => {})]);
         // Shrinks the memory image of every sandbox. Present only when Node runs with `--expose-gc`.

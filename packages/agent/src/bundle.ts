@@ -3,16 +3,13 @@
  * Nothing else of node_modules goes into a sandbox.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { cp, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { createRequire, isBuiltin } from 'node:module';
-import { dirname, join, relative } from 'node:path';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { isBuiltin } from 'node:module';
+import { join } from 'node:path';
 import { build, type Plugin } from 'esbuild';
+import { copyTerminalLibrary, filesIn, publish } from './bundle-files.ts';
 
 const PACKAGE = join(import.meta.dirname, '..');
-const require = createRequire(import.meta.url);
-
-/** Copied beside the bundle, because native modules cannot be bundled. */
-const NATIVE = ['@lydell/node-pty', `@lydell/node-pty-${process.platform}-${process.arch}`];
 
 export interface BundleOptions {
   /**
@@ -20,6 +17,11 @@ export interface BundleOptions {
    * so it is updated in place and never removed.
    */
   readonly into?: string;
+  /**
+   * The data directory of the server. An installed package has the bundle in it and copies it there, because its own
+   * directory may be read-only. A clone does not use it.
+   */
+  readonly dataDir?: string;
 }
 
 /** Builds only when the sources have changed. Returns the directory; the program in it is `agent.mjs`. */
@@ -32,7 +34,7 @@ export async function bundleAgent({ into = join(PACKAGE, 'dist') }: BundleOption
     await mkdir(work, { recursive: true });
     await bundle(join(work, 'agent.mjs'));
     await bundleSudo(join(work, 'sudo.cjs'));
-    await copyNative(work);
+    await copyTerminalLibrary(work);
     await writeFile(join(work, 'stamp'), stamp);
     await publish(work, into);
   } finally {
@@ -78,7 +80,7 @@ async function bundleSudo(outfile: string): Promise<void> {
  * quarters of the bundle.
  */
 const treeShakeProtocol: Plugin = {
-  name: 'only-what-is-used',
+  name: 'tree-shake-protocol',
   setup(bundler) {
     bundler.onResolve({ filter: /^@torpor\/protocol$|^\.\.?\// }, async ({ path, pluginData, ...where }) => {
       const isProtocol = path === '@torpor/protocol' || where.importer.includes('/packages/protocol/');
@@ -95,7 +97,7 @@ const treeShakeProtocol: Plugin = {
  * agent starts a fifth faster and uses a megabyte less memory.
  */
 const requireBuiltins: Plugin = {
-  name: 'builtins-as-they-are',
+  name: 'require-builtins',
   setup(bundler) {
     bundler.onResolve({ filter: /^[a-z_0-9:/]+$/, namespace: 'file' }, ({ path }) =>
       isBuiltin(path) ? { path, namespace: 'builtin', sideEffects: false } : undefined,
@@ -106,23 +108,6 @@ const requireBuiltins: Plugin = {
     }));
   },
 };
-
-async function copyNative(work: string): Promise<void> {
-  for (const name of NATIVE) {
-    const from = dirname(
-      require.resolve(`${name}/package.json`, { paths: [require.resolve('@lydell/node-pty')] }),
-    );
-    await cp(from, join(work, 'node_modules', name), { recursive: true });
-  }
-}
-
-/** Moves file by file, so that a running agent finds each file at any time. The stamp is moved last. */
-async function publish(work: string, into: string): Promise<void> {
-  for (const file of (await filesIn(work)).filter((name) => name !== 'stamp').concat('stamp')) {
-    await mkdir(dirname(join(into, file)), { recursive: true });
-    await rename(join(work, file), join(into, file));
-  }
-}
 
 /** A hash of everything that goes into the bundle. package.json stands for the versions of the dependencies. */
 async function sourceStamp(): Promise<string> {
@@ -135,11 +120,4 @@ async function sourceStamp(): Promise<string> {
     }
   }
   return hash.digest('hex');
-}
-
-/** Relative paths of all files below a directory, sorted, so that the order does not depend on the system. */
-async function filesIn(directory: string): Promise<string[]> {
-  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => entry.isFile());
-  return files.map((file) => relative(directory, join(file.parentPath, file.name))).sort();
 }

@@ -2,6 +2,7 @@ import { lstat, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { failureOf } from '@torpor/engine/testing';
+import { LayerClaims } from '@torpor/layers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { adoptGvisorLayers } from './adopt-gvisor-layers.ts';
 import { openDirectoryStore } from './directory-store.ts';
@@ -31,8 +32,9 @@ async function expectAdopted(): Promise<void> {
   expect(await readFile(at('checkpoints', 'layers', LAYER, 'fs', 'file'), 'utf8')).toBe('content');
   expect(await readdir(at('checkpoints', 'references'))).toEqual([`${CHECKPOINT}.json`]);
   expect(await readdir(at('gvisor'))).toEqual(['layers']);
-  const { layerStore } = await openDirectoryStore({ root: at('checkpoints') });
-  expect(await layerStore.claims()).toEqual([{ layers: [LAYER], runsc: 'd' }]);
+  await openDirectoryStore({ root: at('checkpoints') });
+  const claims = await LayerClaims.open(at('checkpoints', 'references'));
+  expect(claims.all()).toEqual([{ layers: [LAYER], runsc: 'd', tools: null }]);
 }
 
 describe('a data directory of version 1', () => {

@@ -1,23 +1,25 @@
 /**
- * Copies of checkpoints and layers outside their store, for backups.
+ * Copies of checkpoints, layers and programs outside their store, for backups.
  *
  * ```
  * <backup>/sealed/<id>/…         a copy of the sealed checkpoint, with the digest of every file
  * <backup>/references/<id>.json  its claim
  * <backup>/layers/<id>.tar       a packed layer
+ * <backup>/programs/<kind>/…     a copy of each program that the memory of a checkpoint needs
  * ```
  *
  * A checkpoint is a copy and not a tar archive, because tar leaves sockets out, and a workspace may have some.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { copyFile, mkdir, open, rm } from 'node:fs/promises';
+import { copyFile, lstat, mkdir, open, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { CheckpointStore, LayerReference, Manifest } from '@torpor/engine';
 import { isMissing, ProgramFailure, programOutput } from '@torpor/host';
-import type { LayerId, Layers } from '@torpor/layers';
+import type { LayerId, Layers, ProgramId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { programsOf } from './claimed-programs.ts';
 import { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
 
 /** The size and digest of a file in a backup. */
@@ -52,27 +54,57 @@ export async function copyTree(from: string, to: string, signal?: AbortSignal): 
 
 /**
  * Copies a sealed checkpoint with its claim from one store root to another and reads the whole copy. The first copy of a
- * checkpoint that was never verified records the digests; each later copy is compared with them. Resolves to the layers
- * that the checkpoint needs, which are not copied.
+ * checkpoint that was never verified records the digests; each later copy is compared with them. Resolves to the layers and
+ * programs that the checkpoint needs, which are not copied.
  */
 export async function copyCheckpoint(
   id: CheckpointId,
   from: StoreAt,
   to: StoreAt,
   signal?: AbortSignal,
-): Promise<readonly LayerReference[]> {
+): Promise<{ readonly layers: readonly LayerReference[]; readonly programs: readonly ProgramId[] }> {
   const copy = join(to.root, 'sealed', id);
   await from.store.read(id, signal);
   // An earlier attempt may have left an unfinished copy.
   await rm(copy, { recursive: true, force: true });
-  await copyTree(join(from.root, 'sealed', id), copy, signal).catch(async (thrown: unknown) => {
+  await copySealed(join(from.root, 'sealed', id), copy, signal).catch(async (thrown: unknown) => {
     // When the checkpoint is damaged, `inspect` throws the more precise error.
-    if (thrown instanceof ProgramFailure) await from.store.inspect(id, signal);
+    if (thrown instanceof ProgramFailure || isMissing(thrown)) await from.store.inspect(id, signal);
     throw thrown;
   });
   await copyClaim(id, from.root, to.root);
   const manifest = await verifyContent(to.store, id, signal);
-  return manifest.contents.flatMap((part) => part.layers);
+  return { layers: manifest.contents.flatMap((part) => part.layers), programs: programsOf(manifest) };
+}
+
+/** Copies a program from one store to another, reads the whole copy and resolves to its size. May be repeated. */
+export async function copyProgram(
+  program: ProgramId,
+  from: StoreAt,
+  to: StoreAt,
+  signal?: AbortSignal,
+): Promise<number> {
+  const [source, target] = [from.store.layerStore.programs, to.store.layerStore.programs];
+  // Before the copy, because a missing or damaged program is a fault of the source.
+  await source.verify(program);
+  await target.add(program, async (directory) => {
+    await copyTree(`${source.path(program)}/.`, directory, signal);
+  });
+  const entries = await readdir(target.path(program), { recursive: true, withFileTypes: true });
+  const sizes = entries.map((entry) => lstat(join(entry.parentPath, entry.name)));
+  return (await Promise.all(sizes)).reduce((sum, { size }) => sum + size, 0);
+}
+
+/** Entry by entry: a server that verifies the checkpoint meanwhile writes temporary files beside its records. */
+async function copySealed(from: string, to: string, signal?: AbortSignal): Promise<void> {
+  await mkdir(to, { mode: 0o700 });
+  await copyTree(join(from, 'content'), join(to, 'content'), signal);
+  for (const name of ['manifest.json', 'parts.jsonl', 'digests.json']) {
+    await copyFile(join(from, name), join(to, name)).catch((thrown: unknown) => {
+      // Checkpoints of earlier versions have no records of parts, and digests come with the first verification.
+      if (!isMissing(thrown) || name === 'manifest.json') throw thrown;
+    });
+  }
 }
 
 async function copyClaim(id: CheckpointId, from: string, to: string): Promise<void> {

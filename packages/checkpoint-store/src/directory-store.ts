@@ -9,7 +9,9 @@
  *                    digests.json   sha256 of every file, once `verify` has run
  * <root>/removing/<id>/             a checkpoint that is being deleted: moved away in one step, then deleted piece by piece
  * <root>/layers/lay_…/              layers, which checkpoints share
- * <root>/references/<id>.json       which layers a checkpoint needs
+ * <root>/programs/<kind>/<digest>/  programs that memory images need
+ * <root>/references/<id>.json       the claim of a checkpoint: the layers and programs that it needs (`references` is a
+ *                                   name of the format)
  * <root>/holds/                     one file for each backup that is under way
  * ```
  *
@@ -35,14 +37,24 @@ import {
   type Verified,
 } from '@torpor/engine';
 import { errnoOf, exists, KeyedMutex, removeTree, syncDirectory } from '@torpor/host';
-import { LayerClaims, type LayerId, type LayerStore, type Layers, openOverlayLayers } from '@torpor/layers';
+import {
+  LayerClaims,
+  type LayerId,
+  type LayerStore,
+  type Layers,
+  openOverlayLayers,
+  PROGRAM_KINDS,
+} from '@torpor/layers';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
+import { claimedPrograms } from './claimed-programs.ts';
 import { checkContent } from './content-check.ts';
 import { allocatedBytes, type ContentNode, listContent, syncContent } from './content-tree.ts';
 import { digestContent, mergeDigests, readDigests, recordDigests } from './digests.ts';
 import { makeDirectory } from './durable.ts';
 import { LayerRetention } from './layer-retention.ts';
 import { readManifest, rebuildManifest, type StoredManifest, writeManifest } from './manifest-record.ts';
+import { DirectoryPrograms } from './programs.ts';
+import { putInPlace } from './put-in-place.ts';
 import { mapReadErrors, mapWriteErrors, missing, type Place, unreadable } from './storage-error.ts';
 import { realFs, type StoreFs } from './store-fs.ts';
 import { currentHold } from './store-hold.ts';
@@ -56,10 +68,21 @@ const STATES = { staging: 'staged', sealed: 'sealed', removing: 'removing' } as 
 /** The other directories of the store. */
 const LAYERS = 'layers';
 const REFERENCES = 'references';
+const PROGRAMS = 'programs';
 
 /** A checkpoint store whose layers a runtime can mount. */
 export interface LayeredCheckpointStore extends CheckpointStore {
   readonly layerStore: LayerStore;
+  /**
+   * Puts parts of a sealed checkpoint back that were lost or damaged. `write` fills an empty directory with entries of the
+   * content directory, or with records of the store. Each entry takes the place of the one with its name. Nothing changes when
+   * `write` fails.
+   */
+  putBack(
+    id: CheckpointId,
+    what: 'content' | 'records',
+    write: (directory: string) => Promise<void>,
+  ): Promise<void>;
 }
 
 /** Opens the store at `root`. Creates the directories that do not exist. */
@@ -72,9 +95,11 @@ export async function openDirectoryStore(options: {
   const [layersRoot, references] = [join(root, LAYERS), join(root, REFERENCES)];
   await mapWriteErrors({ location: pathToFileURL(root).href }, root, async () => {
     await makeDirectory(fs, root);
-    for (const name of [...STAGES, LAYERS, REFERENCES]) {
+    const programs = PROGRAM_KINDS.map((kind) => join(PROGRAMS, kind));
+    for (const name of [...STAGES, LAYERS, REFERENCES, ...programs]) {
       await fs.mkdir(join(root, name), { recursive: true, mode: 0o700 });
     }
+    await syncDirectory(join(root, PROGRAMS), fs);
     await syncDirectory(root, fs);
   });
   const layers = await openOverlayLayers({ root: layersRoot, clock: systemClock, randomBytes });
@@ -95,11 +120,12 @@ class DirectoryStore implements LayeredCheckpointStore {
     this.#root = root;
     this.#fs = fs;
     this.#claims = claims;
-    const unclaimedLayers = () => this.#layersOfCheckpointsWithoutClaim();
+    const layersOfCheckpointsWithoutClaim = () => this.#layersOfCheckpointsWithoutClaim();
     this.#layerStore = new LayerRetention({
       layers,
       claims,
-      layersOfCheckpointsWithoutClaim: unclaimedLayers,
+      programs: new DirectoryPrograms(join(root, PROGRAMS), (kind) => claimedPrograms(this, claims, kind)),
+      layersOfCheckpointsWithoutClaim,
     });
   }
 
@@ -139,22 +165,25 @@ class DirectoryStore implements LayeredCheckpointStore {
 
   async read(id: CheckpointId, signal?: AbortSignal): Promise<Manifest> {
     signal?.throwIfAborted();
-    return this.#orStoreMissing(id, async () => (await this.#readManifest(id)).manifest);
+    return this.#unreadableWhenStoreIsMissing(id, async () => (await this.#readManifest(id)).manifest);
   }
 
   async inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest> {
-    return this.#orStoreMissing(id, async () => (await this.#inspect(id, signal, selection)).manifest);
+    return this.#unreadableWhenStoreIsMissing(
+      id,
+      async () => (await this.#inspect(id, signal, selection)).manifest,
+    );
   }
 
   verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified> {
     return this.#verifications.run(id, () =>
-      this.#orStoreMissing(id, () => this.#verify(id, signal, selection)),
+      this.#unreadableWhenStoreIsMissing(id, () => this.#verify(id, signal, selection)),
     );
   }
 
   rebuild(id: CheckpointId, signal?: AbortSignal): Promise<Manifest> {
     return this.#exclusively(id, (place) =>
-      this.#orStoreMissing(id, async () => {
+      this.#unreadableWhenStoreIsMissing(id, async () => {
         signal?.throwIfAborted();
         const sealed = await this.#readManifest(id).catch((damage: unknown) => {
           if (!isOfManifest(damage)) throw damage;
@@ -190,6 +219,19 @@ class DirectoryStore implements LayeredCheckpointStore {
       }
       await mapWriteErrors(place, removing, () => syncDirectory(join(this.#root, 'removing'), this.#fs));
       await this.#layerStore.removeClaim(id);
+    });
+  }
+
+  putBack(
+    id: CheckpointId,
+    what: 'content' | 'records',
+    write: (directory: string) => Promise<void>,
+  ): Promise<void> {
+    return this.#exclusively(id, async (place) => {
+      const sealed = this.#pathOf('sealed', id);
+      const target = what === 'content' ? join(sealed, 'content') : sealed;
+      const work = join(this.#root, 'staging', `fetched-${id}`);
+      await mapWriteErrors(place, target, () => putInPlace(this.#fs, { work, target, sealed }, write));
     });
   }
 
@@ -359,7 +401,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   /** Turns `checkpoint_missing` into `checkpoint_unreadable` when the store itself is missing: its disk may not be mounted. */
-  async #orStoreMissing<T>(id: CheckpointId, work: () => Promise<T>): Promise<T> {
+  async #unreadableWhenStoreIsMissing<T>(id: CheckpointId, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {

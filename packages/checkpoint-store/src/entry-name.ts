@@ -7,7 +7,7 @@
 import { isUtf8 } from 'node:buffer';
 
 const ESCAPE = 0xdc00;
-const LONGEST_CHARACTER = 4;
+const MAX_CHARACTER_BYTES = 4;
 
 export function nameToText(name: Buffer): string {
   if (isUtf8(name)) return name.toString('utf8');
@@ -21,9 +21,18 @@ export function nameToText(name: Buffer): string {
   return text;
 }
 
+/** The name that `nameToText` has written as this text. */
+export function textToName(text: string): Buffer {
+  const parts = [...text].map((character) => {
+    const code = character.codePointAt(0) ?? 0;
+    return code >= ESCAPE && code <= ESCAPE + 0xff ? Buffer.from([code - ESCAPE]) : Buffer.from(character);
+  });
+  return Buffer.concat(parts);
+}
+
 /** The length in bytes of the character that starts here; 0 when none does. */
 function characterLength(name: Buffer, at: number): number {
-  for (let length = 1; length <= LONGEST_CHARACTER && at + length <= name.length; length++) {
+  for (let length = 1; length <= MAX_CHARACTER_BYTES && at + length <= name.length; length++) {
     if (isUtf8(name.subarray(at, at + length))) return length;
   }
   return 0;

@@ -1,12 +1,21 @@
 /** Decides which layers of a checkpoint store are kept and which are removed: see `LayerStore` of @torpor/layers. */
 import { pathToFileURL } from 'node:url';
-import type { LayerClaim, LayerClaims, LayerId, LayerStore, Layers, LayersInUse } from '@torpor/layers';
+import type {
+  LayerClaim,
+  LayerClaims,
+  LayerId,
+  LayerStore,
+  Layers,
+  LayersInUse,
+  ProgramStore,
+} from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
 import { mapWriteErrors } from './storage-error.ts';
 
 interface LayerRetentionDependencies {
   readonly layers: Layers;
   readonly claims: LayerClaims;
+  readonly programs: ProgramStore;
   /**
    * The layers in the manifests of sealed checkpoints that have no claim, for example after an operator copied checkpoints
    * back by hand. These layers must be kept. Undefined when one of these manifests cannot be read.
@@ -16,18 +25,16 @@ interface LayerRetentionDependencies {
 
 export class LayerRetention implements LayerStore {
   readonly layers: Layers;
+  readonly programs: ProgramStore;
   readonly #claims: LayerClaims;
   readonly #layersOfCheckpointsWithoutClaim: LayerRetentionDependencies['layersOfCheckpointsWithoutClaim'];
   readonly #usageSources = new Set<LayersInUse>();
 
-  constructor({
-    layers,
-    claims,
-    layersOfCheckpointsWithoutClaim: unclaimedLayers,
-  }: LayerRetentionDependencies) {
+  constructor({ layers, claims, programs, layersOfCheckpointsWithoutClaim }: LayerRetentionDependencies) {
     this.layers = layers;
+    this.programs = programs;
     this.#claims = claims;
-    this.#layersOfCheckpointsWithoutClaim = unclaimedLayers;
+    this.#layersOfCheckpointsWithoutClaim = layersOfCheckpointsWithoutClaim;
   }
 
   claim(checkpoint: CheckpointId, claim: LayerClaim): Promise<void> {
@@ -44,20 +51,17 @@ export class LayerRetention implements LayerStore {
     return !(await this.#claims.isComplete()) || this.#claims.isClaimed(layer);
   }
 
-  async claims(): Promise<readonly LayerClaim[] | undefined> {
-    return (await this.#claims.isComplete()) ? this.#claims.all() : undefined;
-  }
-
   addUsageSource(source: LayersInUse): () => void {
     this.#usageSources.add(source);
     return () => this.#usageSources.delete(source);
   }
 
   /**
-   * Removes the claim of a checkpoint, and its layers that no other checkpoint claims and no sandbox has mounted. When another
-   * claim or the set of mounted layers cannot be read, the claim stays: the store still lists the checkpoint as `removing`,
-   * and a later call finishes the removal. The set is often unreadable for a moment: `#inUse` resolves to undefined while any
-   * instance directory has no record, for example during a start.
+   * Removes the claim of a checkpoint, and those of its layers that no other checkpoint claims and no instance uses.
+   *
+   * The claim stays when another claim cannot be read, or when the layers in use are not known. Then the store still lists
+   * the checkpoint as `removing`, and a later call finishes the removal. The layers in use are not known while an instance
+   * directory has no record, for example during a start.
    */
   async removeClaim(checkpoint: CheckpointId): Promise<void> {
     if (!this.#claims.has(checkpoint)) return;
@@ -67,7 +71,10 @@ export class LayerRetention implements LayerStore {
     const released = layers.filter((layer) => !this.#claims.isClaimed(layer, checkpoint));
     const inUse = released.length > 0 ? await this.#inUse() : new Set<LayerId>();
     if (inUse === undefined) return;
-    for (const layer of released) if (!inUse.has(layer)) await this.layers.remove(layer);
+    for (const layer of released) {
+      // Another checkpoint may have claimed the layer meanwhile: templates share layers.
+      if (!inUse.has(layer) && !this.#claims.isClaimed(layer, checkpoint)) await this.layers.remove(layer);
+    }
     // Last, because a claim without a checkpoint directory marks an unfinished removal.
     await this.#claims.remove(checkpoint);
   }

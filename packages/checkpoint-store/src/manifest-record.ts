@@ -12,7 +12,7 @@
 import { join } from 'node:path';
 import { type ContentPart, type Manifest, type ManifestEntry, partsOfContent } from '@torpor/engine';
 import { sha256Of, syncDirectory } from '@torpor/host';
-import { checksummedJson, isLayerId, unwrapChecksummed } from '@torpor/layers';
+import { checksummedJson, layerReferenceSchema, unwrapChecksummed } from '@torpor/layers';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { writeSynced } from './durable.ts';
@@ -97,17 +97,11 @@ const entrySchema = z.object({
   target: z.string().optional(),
 });
 
-const layerSchema = z.object({
-  id: z.custom<ContentPart['layers'][number]['id']>((id) => typeof id === 'string' && isLayerId(id)),
-  nonce: z.string(),
-  owner: z.custom<CheckpointId>((id) => isId('ckpt', String(id))),
-});
-
 const partSchema = z.object({
   name: z.enum(['memory', 'secrets', 'workspace', 'layers']),
   encoding: z.enum(['whole', 'packed']),
   top: z.array(z.string()),
-  layers: z.array(layerSchema),
+  layers: z.array(layerReferenceSchema),
 });
 
 const aboutSchema = z.object({
@@ -210,7 +204,7 @@ async function readVersion1(
 
 /** Version 1 manifests have no `contents`. The gVisor runtime put its layers into `needs`, and the entry names are its own. */
 function contentsOfVersion1({ needs, entries }: Record<string, unknown>): readonly ContentPart[] {
-  const found = z.object({ layers: z.array(layerSchema) }).safeParse(needs);
+  const found = z.object({ layers: z.array(layerReferenceSchema) }).safeParse(needs);
   const paths = z.array(z.object({ path: z.string() })).safeParse(entries);
   const top = paths.success ? paths.data.map(({ path }) => path).filter((path) => !path.includes('/')) : [];
   if (!found.success) return partsOfContent([], top);

@@ -5,7 +5,7 @@
  * nothing about the checkpoint: the store could not be read.
  */
 
-import type { Damage } from '@torpor/engine';
+import { DAMAGE_BY_ERRNO, type Damage } from '@torpor/engine';
 import { errnoOf } from '@torpor/host';
 import { type CheckpointId, type ErrorCode, TorporError } from '@torpor/protocol';
 
@@ -20,13 +20,6 @@ export interface Place {
   readonly record?: string;
 }
 
-const WHEN_READING: Readonly<Record<string, ErrorCode>> = {
-  ENOENT: 'checkpoint_missing',
-  ENOTDIR: 'checkpoint_corrupt',
-  EISDIR: 'checkpoint_corrupt',
-  ELOOP: 'checkpoint_corrupt',
-};
-
 const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   ENOSPC: 'storage_full',
   EDQUOT: 'storage_full',
@@ -40,7 +33,7 @@ export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Pr
   try {
     return await work();
   } catch (thrown) {
-    throw typed(thrown, place, WHEN_READING);
+    throw typed(thrown, place, DAMAGE_BY_ERRNO);
   }
 }
 

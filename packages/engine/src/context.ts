@@ -1,5 +1,5 @@
 /** What every part of the engine works with: the ports, the settings, the shared services and this server's id. */
-import { type Capabilities, TorporError } from '@torpor/protocol';
+import { type Capabilities, type PauseDurability, TorporError } from '@torpor/protocol';
 import type { Background } from './background.ts';
 import type { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
@@ -13,8 +13,13 @@ import type { Database } from './ports/database.ts';
 import type { Ids } from './ports/ids.ts';
 import type { Processes } from './ports/processes.ts';
 import type { Runtime } from './ports/runtime.ts';
+import type { SecretNames } from './ports/secrets.ts';
+import type { Tracing } from './ports/tracing.ts';
 import type { TrafficGate } from './ports/traffic-gate.ts';
+import type { Replicator } from './replication/replicator.ts';
+import type { StoreSettings } from './replication/settings.ts';
 import type { Settings } from './settings.ts';
+import type { TemplateLog } from './templates/template-log.ts';
 import type { EndedInstances } from './upkeep/ended-instances.ts';
 
 /** Reports to the operator beside the ledger: for logs and metrics, never for decisions. */
@@ -29,11 +34,15 @@ export interface Context {
   readonly clock: Clock;
   /** Absent: processes cannot be observed, and jobs only follow their sandbox. */
   readonly processes?: Processes | undefined;
+  /** Absent: no sandbox can use secrets. */
+  readonly secrets?: SecretNames | undefined;
   readonly jobWatch: JobWatch;
   readonly ids: Ids;
   readonly settings: Settings;
+  readonly storeSettings: StoreSettings;
   readonly faults: FaultPoints;
   readonly report: Report;
+  readonly tracing: Tracing;
   readonly background: Background;
   readonly operations: Operations;
   readonly notifications: NotificationSubscription;
@@ -41,6 +50,11 @@ export interface Context {
   /** The last measurement of the disk. */
   readonly disk: DiskWatch;
   readonly restores: RestoreHistory;
+  readonly templateLog: TemplateLog;
+  /** Absent: checkpoints are kept on this machine only. */
+  readonly replicator: Replicator | undefined;
+  /** How durable a checkpoint is before a pause is answered, unless the caller says otherwise. */
+  readonly durability: PauseDurability;
   /** This server's id in the database; new with every start. */
   readonly serverId: string;
   /** True when this server holds the lock of the data directory: no other server uses this database. */
@@ -59,7 +73,8 @@ export function runtimeOf(ctx: Context, sandbox: { readonly runtime: string }): 
   return runtime;
 }
 
-export function requirePause(runtime: Runtime, what: string): Exclude<Capabilities['pause'], 'none'> {
+/** The most that a pause of this runtime keeps. Throws when the runtime cannot pause. */
+export function pauseCapability(runtime: Runtime, what: string): Exclude<Capabilities['pause'], 'none'> {
   const { pause } = runtime.capabilities();
   if (pause === 'none') {
     throw new TorporError(

@@ -3,6 +3,8 @@
  * Start reading at `lifecycle.ts`, then `verbs/pause.ts`, `acts/seal.ts` and `acts/start.ts`; everything else
  * keeps those right when machines, networks and processes fail.
  */
+
+import type { PauseDurability } from '@torpor/protocol';
 import { Background } from './background.ts';
 import { deleteCheckpoint } from './checkpoints/deletion.ts';
 import { findKept, listKept, releaseCheckpoint } from './checkpoints/kept.ts';
@@ -12,18 +14,26 @@ import { listDiskEvents } from './disk/events.ts';
 import type { DiskReserve } from './disk/reserve.ts';
 import { type DiskState, DiskWatch } from './disk/watch.ts';
 import { JobWatch } from './jobs/watch.ts';
+import { readAudit } from './ledger/audit-entries.ts';
 import { NotificationSubscription } from './ledger/notification-subscription.ts';
-import { follow, newestPosition, readEvents } from './ledger/read.ts';
+import { follow, newestPosition, readEvents, readEventsBackwards } from './ledger/read.ts';
 import { Operations } from './operations/operations.ts';
-import { agent, dial } from './queries/addresses.ts';
-import { runtimes, template, templates } from './queries/catalogue.ts';
-import { checkpoint, checkpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
+import type { Replicas } from './ports/replicas.ts';
+import { noTracing, type Tracing } from './ports/tracing.ts';
+import { agent, dial, diskUsage } from './queries/addresses.ts';
+import { builtInTemplate, runtimes, template, templateLog, templates } from './queries/catalogue.ts';
+import { checkpoint, checkpoints, namedCheckpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
 import { allJobs, job, jobs } from './queries/jobs.ts';
 import { operation, operations } from './queries/operations.ts';
+import { replication } from './queries/replication.ts';
 import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
+import { Replicator } from './replication/replicator.ts';
+import { DEFAULT_STORE_SETTINGS, type StoreSettings } from './replication/settings.ts';
 import { expirePaused } from './retention/expire.ts';
 import { Rounds } from './rounds.ts';
+import { setTemplatePhase } from './templates/built-in.ts';
 import { deleteTemplate } from './templates/delete.ts';
+import { TemplateLog } from './templates/template-log.ts';
 import { audit } from './upkeep/audit.ts';
 import { countUnhealthy } from './upkeep/checkpoint-inspection.ts';
 import { EndedInstances } from './upkeep/ended-instances.ts';
@@ -34,6 +44,7 @@ import { fork } from './verbs/fork.ts';
 import { compareJobs, trackProcess } from './verbs/jobs.ts';
 import { kill } from './verbs/kill.ts';
 import { setEnd, setLifetime } from './verbs/lifetime.ts';
+import { nameCheckpoint } from './verbs/name-checkpoint.ts';
 import { setNetwork } from './verbs/network.ts';
 import { pause } from './verbs/pause.ts';
 import { resume } from './verbs/resume.ts';
@@ -59,12 +70,14 @@ const VERBS = {
   setNetwork,
   setServices,
   verify,
+  nameCheckpoint,
   deleteCheckpoint,
   releaseCheckpoint,
   prepareTemplate,
   refuseTemplate,
   nameTemplate,
   deleteTemplate,
+  setTemplatePhase,
   trackProcess,
   compareJobs,
   expirePaused,
@@ -79,8 +92,10 @@ const QUERIES = {
   hasUsableCheckpoint,
   agent,
   dial,
+  diskUsage,
   checkpoint,
   checkpoints,
+  namedCheckpoints,
   unhealthyCheckpoints,
   operation,
   operations,
@@ -91,14 +106,19 @@ const QUERIES = {
   runtimes,
   templates,
   template,
+  templateLog,
+  builtInTemplate,
   disk,
   audit,
+  replication,
 };
 
 /** Functions that take the database first. */
 const DATABASE_QUERIES = {
   events: readEvents,
+  eventsBackwards: readEventsBackwards,
   newest: newestPosition,
+  auditEntries: readAudit,
   keptCheckpoints: listKept,
   keptCheckpoint: findKept,
   checkpointHealthCounts: countUnhealthy,
@@ -116,30 +136,53 @@ export type EngineDependencies = Omit<
   | 'background'
   | 'operations'
   | 'restores'
+  | 'templateLog'
   | 'stopping'
   | 'jobWatch'
   | 'disk'
   | 'endedInstances'
   | 'notifications'
+  | 'tracing'
+  | 'replicator'
+  | 'storeSettings'
+  | 'durability'
 > & {
+  /** Absent: nothing is traced. */
+  readonly tracing?: Tracing;
   /** Absent: no room is reserved for a full disk. */
   readonly reserve?: DiskReserve;
+  /** Absent: there is no store outside this machine. */
+  readonly replicas?: Replicas | undefined;
+  readonly storeSettings?: StoreSettings;
+  readonly durability?: PauseDurability;
 };
 
 export type Engine = ReturnType<typeof createEngine>;
 
 /** An engine that has not started yet: `start` joins the database. */
-export function createEngine({ reserve, ...parts }: EngineDependencies) {
+export function createEngine({
+  reserve,
+  tracing = noTracing,
+  replicas,
+  storeSettings = DEFAULT_STORE_SETTINGS,
+  durability = 'sealed',
+  ...parts
+}: EngineDependencies) {
   const stopping = new AbortController();
   const notifications = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
   const ctx: Context = {
     ...parts,
+    tracing,
     notifications,
-    operations: new Operations(parts, notifications),
+    operations: new Operations({ ...parts, tracing }, notifications),
     background: new Background(parts.report),
     restores: new RestoreHistory(parts.clock),
+    templateLog: new TemplateLog(),
     stopping: stopping.signal,
-    // These two work with the context that they are part of.
+    storeSettings,
+    durability,
+    // These work with the context that they are part of.
+    replicator: replicas === undefined ? undefined : new Replicator(() => ctx, replicas),
     jobWatch: new JobWatch(() => ctx),
     endedInstances: new EndedInstances(() => ctx),
     disk: new DiskWatch(reserve),

@@ -5,11 +5,20 @@
 import type { OperationKind } from '@torpor/protocol';
 
 /** In the order in which an operation passes them. */
-const START = ['claimed', 'cleared', 'inspected', 'started', 'observed', 'committed'] as const;
-const SEAL = ['claimed', 'closed', 'synced', 'frozen', 'cut', 'captured', 'sealed', 'committed'] as const;
+const START = ['accepted', 'cleared', 'inspected', 'started', 'observed', 'committed'] as const;
+const SEAL = [
+  'accepted',
+  'closed',
+  'synced',
+  'frozen',
+  'aborted',
+  'captured',
+  'stored',
+  'committed',
+] as const;
 /** A seal in place also thaws the sandbox. */
 const THAWED = 'seal-thawed';
-const KILL = ['claimed', 'destroyed', 'committed'] as const;
+const KILL = ['accepted', 'destroyed', 'committed'] as const;
 
 export type FaultPointName =
   | `start-${(typeof START)[number]}`
@@ -46,8 +55,16 @@ export const FAULT_POINTS = pointsWhere([THAWED]);
 export const FAULT_POINTS_BY_START = pointsWhere(starting);
 
 export interface FaultPoints {
-  /** Packages that build on the engine have fault points of their own. */
-  pass(point: FaultPoint | `session.${string}` | `build.${string}`): Promise<void> | void;
+  /** Runtimes, and packages that build on the engine, have fault points of their own. */
+  pass(
+    point:
+      | FaultPoint
+      | `runtime.${string}`
+      | `session.${string}`
+      | `build.${string}`
+      | `webhook.${string}`
+      | `replication.${string}`,
+  ): Promise<void> | void;
 }
 
 export const noFaults: FaultPoints = { pass: () => {} };

@@ -11,7 +11,7 @@ export {
 } from './fault-points.ts';
 export { type TrackedJob, viewJob } from './jobs/job.ts';
 export { NotificationSubscription } from './ledger/notification-subscription.ts';
-export type { Cursor } from './ledger/read.ts';
+export type { BackwardCursor, Cursor } from './ledger/read.ts';
 export type { Caller } from './operations/operations.ts';
 export {
   findOrg,
@@ -30,14 +30,20 @@ export * from './ports/checkpoint-store.ts';
 export * from './ports/clock.ts';
 export * from './ports/database.ts';
 export * from './ports/ids.ts';
+export * from './ports/image.ts';
 export * from './ports/processes.ts';
+export * from './ports/replicas.ts';
 export * from './ports/runtime.ts';
+export * from './ports/secrets.ts';
+export * from './ports/tracing.ts';
 export * from './ports/traffic-gate.ts';
 export { enqueue } from './queue/enqueue.ts';
 export { type Job, LeaseLost } from './queue/job.ts';
 export { expireLeases, type LeasedJob, requireLease, withdraw } from './queue/lease.ts';
 export { startWorker, type Worker } from './queue/worker.ts';
+export { STORE_SETTING_ORDER, STORE_SETTINGS, type StoreSettings } from './replication/settings.ts';
 export { DEFAULT_SETTINGS, ENGINE_SETTING_ORDER, ENGINE_SETTINGS, type Settings } from './settings.ts';
+export { BUILT_IN } from './templates/template-names.ts';
 export { inPages } from './upkeep/pages.ts';
 export type { ReconcileRound } from './upkeep/reconciler.ts';
 export { withTimeout } from './with-timeout.ts';

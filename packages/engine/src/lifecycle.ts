@@ -35,12 +35,12 @@ interface Step {
   readonly event: EventType;
 }
 
-/** The request is accepted without a change of state; its effects report their own outcomes. */
-const accepted = 'accepted';
+/** The request is allowed and changes no state; its effects report their own outcomes. */
+const allowed = 'allowed';
 /** The sandbox is in the requested state already, so a repeated request is no error. */
 const already = 'already';
 
-type Entry = Step | typeof accepted | typeof already;
+type Entry = Step | typeof allowed | typeof already;
 
 const step = (to: SandboxState, event: EventType): Step => ({ to, event });
 const kill = step('killing', 'sandbox.killing');
@@ -56,9 +56,9 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
   running: {
     pause: step('pausing', 'sandbox.pausing'),
     resume: already,
-    snapshot: accepted,
+    snapshot: allowed,
     snapshotted: step('running', 'checkpoint.sealed'),
-    fork: accepted,
+    fork: allowed,
     rollback: step('pausing', 'sandbox.pausing'),
     set_lifetime: step('running', 'lifetime.set'),
     set_retention: step('running', 'retention.set'),
@@ -78,8 +78,8 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
   paused: {
     pause: already,
     resume: step('resuming', 'sandbox.resuming'),
-    snapshot: accepted,
-    fork: accepted,
+    snapshot: allowed,
+    fork: allowed,
     rollback: step('resuming', 'sandbox.resuming'),
     set_lifetime: step('paused', 'lifetime.set'),
     set_retention: step('paused', 'retention.set'),
@@ -95,7 +95,7 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
     kill,
   },
   // A kill is repeated until the runtime has answered.
-  killing: { destroyed: step('killed', 'sandbox.killed'), kill: accepted },
+  killing: { destroyed: step('killed', 'sandbox.killed'), kill: allowed },
   killed: { kill: already },
   failed: { kill: already },
   lost: { kill: already },
@@ -103,14 +103,14 @@ export const LIFECYCLE: Readonly<Record<SandboxState, Readonly<Partial<Record<Co
 
 export type Decision =
   | ({ readonly kind: 'step' } & Step)
-  | { readonly kind: 'accepted' }
+  | { readonly kind: 'allowed' }
   | { readonly kind: 'already' }
   | { readonly kind: 'refused'; readonly code: ErrorCode };
 
 export function decide(state: SandboxState, command: Command): Decision {
   const entry = LIFECYCLE[state][command];
   if (entry === undefined) return { kind: 'refused', code: refusal(state) };
-  if (entry === accepted || entry === already) return { kind: entry };
+  if (entry === allowed || entry === already) return { kind: entry };
   return { kind: 'step', ...entry };
 }
 

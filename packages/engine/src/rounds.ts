@@ -5,14 +5,15 @@ import type { DiskState } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import { EgressCounts } from './orgs/egress.ts';
+import type { Runtime } from './ports/runtime.ts';
 import { sandboxView } from './queries/sandboxes.ts';
 import { expirePaused } from './retention/expire.ts';
 import { getSandbox } from './sandbox.ts';
 import { ensureTemplate, renewTemplate } from './templates/built-in.ts';
 import { BUILT_IN } from './templates/template-names.ts';
 import {
-  type InspectionCounts,
   type InspectionFilter,
+  type InspectionResult,
   inspectCheckpoints,
 } from './upkeep/checkpoint-inspection.ts';
 import { collectCheckpoints, scrubCheckpoints } from './upkeep/collector.ts';
@@ -35,6 +36,8 @@ export class Rounds {
   readonly #ctx: Context;
   readonly #sweeper: Sweeper;
   readonly #egress: EgressCounts;
+  /** The templates that are being renewed, and whether to look at them again. */
+  readonly #renewals = new Map<string, { again: boolean }>();
   readonly #stopping: AbortController;
   readonly #leaving = new AbortController();
   readonly #running: Promise<void>[] = [];
@@ -63,6 +66,7 @@ export class Rounds {
     if (options.rounds) {
       this.#every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.#leaving.signal);
     }
+    await ctx.replicator?.start();
     await ctx.notifications.start(ctx.db);
     for (const runtime of ctx.runtimes.values()) {
       for (const name of BUILT_IN) await ensureTemplate(ctx, runtime, name);
@@ -79,6 +83,9 @@ export class Rounds {
       this.#every(settings.retentionEveryMs, 'retention', () => expirePaused(ctx));
       this.#every(settings.diskEveryMs, 'looking at the disk', () => this.#tendDisk());
       this.#every(settings.collectEveryMs, 'collect', () => this.#collect());
+      if (ctx.replicator !== undefined) {
+        this.#every(ctx.storeSettings.everyMs, 'replication', () => this.replicate());
+      }
       this.#every(settings.reconcileEveryMs, 'scrub', () => scrubCheckpoints(ctx, SCRUBBED_PER_ROUND));
     }
     return round;
@@ -90,6 +97,7 @@ export class Rounds {
     this.#stopping.abort();
     await Promise.all(this.#running);
     await ctx.operations.idle();
+    await ctx.replicator?.idle();
     await ctx.background.idle();
     await this.countEgress().catch((error: unknown) => ctx.report('egress failed', { error }));
     this.#leaving.abort();
@@ -102,8 +110,28 @@ export class Rounds {
     const ctx = this.#ctx;
     for (const runtime of ctx.runtimes.values()) {
       for (const name of BUILT_IN) {
-        ctx.background.run(`renewing template "${name}"`, () => renewTemplate(ctx, runtime, name));
+        ctx.background.run(`renewing template "${name}"`, () => this.#renewTemplate(runtime, name));
       }
+    }
+  }
+
+  /** Never two at once for one template. A call during one makes it look again afterwards. */
+  async #renewTemplate(runtime: Runtime, name: string): Promise<void> {
+    const key = `${runtime.name} ${name}`;
+    const running = this.#renewals.get(key);
+    if (running !== undefined) {
+      running.again = true;
+      return;
+    }
+    const renewal = { again: true };
+    this.#renewals.set(key, renewal);
+    try {
+      while (renewal.again && !this.#stopping.signal.aborted) {
+        renewal.again = false;
+        await renewTemplate(this.#ctx, runtime, name);
+      }
+    } finally {
+      this.#renewals.delete(key);
     }
   }
 
@@ -138,8 +166,13 @@ export class Rounds {
   async inspectCheckpoints(
     filter: InspectionFilter = { external: true },
     signal: AbortSignal = this.#ctx.stopping,
-  ): Promise<InspectionCounts> {
+  ): Promise<InspectionResult> {
     return inspectCheckpoints(this.#ctx, filter, AbortSignal.any([signal, this.#ctx.stopping]));
+  }
+
+  /** Begins to replicate checkpoints that wait for it, and deletes objects that nothing needs. */
+  async replicate(): Promise<void> {
+    await this.#ctx.replicator?.round();
   }
 
   /** Measures the room on the disk now, and keeps the reserve. */

@@ -1,7 +1,7 @@
 /** A sandbox as the database has it: its configuration, and its state after the last event. */
 import type {
   CheckpointId,
-  CheckpointPart,
+  CheckpointMode,
   DeclaredService,
   Evidence,
   Fallback,
@@ -18,8 +18,18 @@ import type { Queryable, Row, Transaction } from './ports/database.ts';
 /** The API that a sandbox was created through; clients of that API read the answers of its previews. */
 export type Dialect = 'native' | 'e2b';
 
+/** The user and directory of commands that name none, from the image of the template. Absent: those of the runtime. */
+export interface CommandDefaults {
+  readonly user?: string | undefined;
+  readonly workdir?: string | undefined;
+}
+
+export function commandDefaults({ user, workdir }: CommandDefaults): CommandDefaults {
+  return { user, workdir };
+}
+
 /** The part of the configuration that no query searches by. */
-interface SandboxConfig {
+interface SandboxConfig extends CommandDefaults {
   readonly env: Readonly<Record<string, string>>;
   readonly services: readonly DeclaredService[];
   readonly network: Network;
@@ -27,8 +37,10 @@ interface SandboxConfig {
   readonly fallback: readonly Fallback[];
   readonly autoResume: boolean;
   readonly preview: 'public' | 'private';
+  /** The `Host` that programs get in requests to previews; absent: the host of the preview. */
+  readonly requestHost?: string | undefined;
   /** What a pause by timeout or idleness keeps; absent: as much as the runtime can. */
-  readonly pauseMode?: CheckpointPart | undefined;
+  readonly pauseMode?: CheckpointMode | undefined;
   /** Absent: native. */
   readonly dialect?: Dialect | undefined;
 }

@@ -3,16 +3,21 @@ import type { CheckpointView, OperationView, SandboxView, TemplateView } from '@
 import { type Checkpoint, SHARED_ORG } from './checkpoints/checkpoint.ts';
 import { viewHealth } from './checkpoints/health-record.ts';
 import type { OpenOperation, Operation } from './operations/operation.ts';
+import type { Warmth } from './ports/runtime.ts';
 import type { AppliedRetention } from './retention/policy.ts';
 import type { Sandbox } from './sandbox.ts';
 import type { Template } from './templates/template.ts';
 
-/** `checkpoint` is the checkpoint that the sandbox would be resumed from, if it has one. */
+/**
+ * `checkpoint` is the checkpoint that the sandbox would be resumed from, if it has one. `warmth` is what the runtime says
+ * of a paused sandbox, if it says anything.
+ */
 export function viewSandbox(
   sandbox: Sandbox,
   open: OpenOperation | null,
   checkpoint: Checkpoint | undefined,
   retention: AppliedRetention,
+  warmth: Warmth | undefined,
 ): SandboxView {
   const { config } = sandbox;
   return {
@@ -40,6 +45,7 @@ export function viewSandbox(
     autoResume: config.autoResume,
     fallback: [...config.fallback],
     preview: config.preview,
+    ...(config.requestHost === undefined ? {} : { requestHost: config.requestHost }),
     metadata: { ...sandbox.metadata },
     services: [...config.services],
     network: config.network,
@@ -47,6 +53,8 @@ export function viewSandbox(
     lost: [...sandbox.lost],
     reason: sandbox.reason,
     lostCheckpoint: sandbox.lostCheckpoint,
+    warm: warmth?.warm ?? null,
+    warmReason: warmth?.warm === false ? warmth.why : null,
     operationId: open?.id ?? null,
     operationKind: open?.kind ?? null,
   };
@@ -55,7 +63,7 @@ export function viewSandbox(
 export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[]): CheckpointView {
   const { id, sandboxId, parentId, state, runtime, parts, external } = checkpoint;
   const { health, healthCode, healthDetail, faults, verifiedAt } = checkpoint;
-  const { replayable, recovered, location, bytes, createdAt, sealedAt, expiresAt } = checkpoint;
+  const { replayable, recovered, location, bytes, createdAt, sealedAt, expiresAt, replicatedAt } = checkpoint;
   const about = {
     id,
     sandboxId,
@@ -79,6 +87,8 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
     createdAt,
     sealedAt,
     expiresAt,
+    replicated: replicatedAt !== null,
+    replicatedAt,
     names: [...names],
   };
 }
@@ -86,7 +96,7 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
 /** Leaves out the environment, which may hold secrets. */
 export function viewTemplate(template: Template): TemplateView {
   const { org, name, runtime, state, phase, checkpointId, definition, error, createdAt } = template;
-  const { description, services } = definition;
+  const { description, services, root = null, image = null } = definition;
   return {
     name,
     runtime,
@@ -94,6 +104,8 @@ export function viewTemplate(template: Template): TemplateView {
     state,
     phase,
     checkpointId,
+    root,
+    image,
     description,
     services: [...services],
     error,

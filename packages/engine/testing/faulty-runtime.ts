@@ -8,7 +8,7 @@ export type Fault = (typeof FAULTS)[number];
 
 /** Calls that can fail, each with its false result: success without any effect. */
 const FALSE_RESULTS = {
-  start: (): Started => ({ kind: 'memory', lost: [] }),
+  start: (): Started => ({ mode: 'memory', lost: [] }),
   observe: () => ({ is: 'unknown' as const, why: 'the runtime is not well' }),
   presync: () => undefined,
   freeze: () => undefined,
@@ -26,7 +26,7 @@ const FALSE_RESULTS = {
     external: null,
   }),
   destroy: () => undefined,
-  inspect: () => ({ usable: true as const }),
+  checkUsable: () => ({ usable: true as const }),
   verify: () => undefined,
   discard: () => undefined,
 } as const;

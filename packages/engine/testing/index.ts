@@ -3,6 +3,7 @@ export * from './fake-processes.ts';
 export * from './faulty-runtime.ts';
 export * from './fresh-database.ts';
 export * from './manual-clock.ts';
+export * from './memory-replicas.ts';
 export * from './memory-runtime.ts';
 export * from './migrate-below.ts';
 export * from './mounts.ts';

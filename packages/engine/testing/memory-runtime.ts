@@ -3,8 +3,18 @@
  * it throws when the engine does something that no real runtime supports.
  */
 import { readFile, writeFile } from 'node:fs/promises';
-import { type Capabilities, type Network, type SandboxId, TorporError } from '@torpor/protocol';
+import { buffer } from 'node:stream/consumers';
+import { isDeepStrictEqual } from 'node:util';
+import {
+  type Capabilities,
+  type CheckpointId,
+  type CheckpointMode,
+  type Network,
+  type SandboxId,
+  TorporError,
+} from '@torpor/protocol';
 import type { Staging } from '../src/ports/checkpoint-store.ts';
+import type { Image as ContainerImage } from '../src/ports/image.ts';
 import type {
   AgentAddress,
   Captured,
@@ -17,6 +27,7 @@ import type {
   Started,
   StartSpec,
   TemplateSpec,
+  Warmth,
 } from '../src/ports/runtime.ts';
 import type { Files } from './virtual-files.ts';
 
@@ -25,6 +36,14 @@ interface Running {
   files: Map<string, string>;
   counter: number;
   network: Network;
+  /** The checkpoint that has the memory and the files of the frozen instance. */
+  capturedFor: CheckpointId | null;
+}
+
+/** A frozen instance that the engine has given up and that stays in memory. */
+interface Kept {
+  readonly generation: number;
+  readonly running: Running;
 }
 
 interface Image {
@@ -51,6 +70,8 @@ export class MemoryRuntime implements Runtime {
   readonly memoryEntries = [MEMORY];
   /** A test changes it to simulate an upgrade: memory images of another build cannot be used. */
   build = 'build-1';
+  /** Whether the instance of a paused sandbox may stay in memory. False: every start reads its checkpoint. */
+  keepsInstances = true;
   /** Reports a refused connection of an instance to the engine. */
   refuse: (instance: Instance, refusal: Refusal) => void = () => {};
   /** Reports to the engine that an instance has ended. */
@@ -58,6 +79,7 @@ export class MemoryRuntime implements Runtime {
   readonly #files: Files;
   readonly #declared: Capabilities;
   readonly #instances = new Map<SandboxId, Map<number, Running>>();
+  readonly #kept = new Map<SandboxId, Kept>();
 
   constructor(options: MemoryRuntimeOptions = {}) {
     this.name = options.name ?? 'memory';
@@ -78,13 +100,21 @@ export class MemoryRuntime implements Runtime {
     return this.#declared;
   }
 
-  /** An archive is a text, which becomes the only file of the root. With services the counter is 1. */
-  async prepareTemplate(spec: TemplateSpec, staging: Staging, _?: AbortSignal): Promise<Captured> {
+  /**
+   * An archive is a text, which becomes the only file of the root. Of an image the file has the bytes of all layers. With
+   * services the counter is 1.
+   */
+  async prepareTemplate(
+    spec: TemplateSpec,
+    staging: Staging,
+    signal: AbortSignal = new AbortController().signal,
+  ): Promise<Captured> {
     const { root, services } = spec;
     if (root.kind === 'builtin')
       return this.#write(staging, { files: { '/etc/motd': 'welcome' }, counter: null });
     await spec.progress('unpacking');
-    const text = await readFile(root.path, 'utf8');
+    const text =
+      root.kind === 'image' ? await bytesOf(root.image, signal) : await readFile(root.path, 'utf8');
     if (text === 'hostile') throw new TorporError('invalid_request', 'The archive cannot be used.');
     return this.#write(staging, { files: { '/root': text }, counter: services.length > 0 ? 1 : null });
   }
@@ -92,7 +122,7 @@ export class MemoryRuntime implements Runtime {
   async start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: 'memory' | 'files',
+    mode: CheckpointMode,
     { network }: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
@@ -101,21 +131,25 @@ export class MemoryRuntime implements Runtime {
     if (alive !== undefined)
       throw new Error(`Generation ${alive[0]} is still alive beside ${instance.generation}.`);
     const files = await this.#readFiles(from);
-    const counter = use === 'memory' && from.parts.memory ? await this.#readCounter(from) : null;
+    const counter = mode === 'memory' && from.parts.memory ? await this.#readCounter(from) : null;
     // The caller that aborted may have destroyed the instance already: it must not be created after that.
     signal.throwIfAborted();
-    if (use === 'memory' && from.needs['build'] !== this.build) {
+    if (mode === 'memory' && from.needs['build'] !== this.build) {
       throw new TorporError('checkpoint_incompatible', 'The checkpoint was made by another build.', {
         checkpointId: from.id,
       });
     }
-    this.#of(instance.sandboxId).set(instance.generation, {
+    const started: Running = {
       state: 'running',
       files: new Map(Object.entries(files)),
       counter: counter ?? 0,
       network,
-    });
-    return counter === null ? { kind: 'files', lost: ['processes'] } : { kind: 'memory', lost: [] };
+      capturedFor: null,
+    };
+    const isAdopted = this.#adopt(instance, from, counter === null ? null : started);
+    this.#of(instance.sandboxId).set(instance.generation, started);
+    if (counter === null) return { mode: 'files', lost: ['processes'] };
+    return { mode: 'memory', lost: [], ...(isAdopted ? { adopted: true } : {}) };
   }
 
   async observe(instance: Instance): Promise<Observation> {
@@ -163,15 +197,18 @@ export class MemoryRuntime implements Runtime {
     this.#alive(instance).state = 'frozen';
   }
 
-  async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
+  async capture(instance: Instance, mode: CheckpointMode, staging: Staging): Promise<Captured> {
     this.#keeps(mode);
     const running = this.#alive(instance);
     if (running.state !== 'frozen') throw new Error('Only a frozen instance can be captured.');
+    running.capturedFor = mode === 'memory' ? staging.checkpointId : null;
     return this.#write(staging, image(running, mode === 'memory'));
   }
 
   async thaw(instance: Instance): Promise<void> {
-    this.#alive(instance).state = 'running';
+    const running = this.#alive(instance);
+    running.state = 'running';
+    running.capturedFor = null;
   }
 
   async recoverFiles(instance: Instance, staging: Staging): Promise<Captured> {
@@ -181,12 +218,47 @@ export class MemoryRuntime implements Runtime {
     return this.#write(staging, image(dead, false));
   }
 
-  async destroy(upTo: Instance): Promise<void> {
-    const generations = this.#of(upTo.sandboxId);
-    for (const generation of [...generations.keys()]) {
-      if (generation <= upTo.generation) generations.delete(generation);
+  async destroy(upTo: Instance, _?: AbortSignal, keep?: CheckpointId): Promise<void> {
+    const { sandboxId } = upTo;
+    const generations = this.#of(sandboxId);
+    const kept = this.#kept.get(sandboxId);
+    if (kept !== undefined && kept.generation <= upTo.generation && kept.running.capturedFor !== keep)
+      this.#kept.delete(sandboxId);
+    for (const [generation, running] of [...generations]) {
+      if (generation > upTo.generation) continue;
+      generations.delete(generation);
+      if (
+        this.keepsInstances &&
+        keep !== undefined &&
+        running.state === 'frozen' &&
+        running.capturedFor === keep
+      )
+        this.#kept.set(sandboxId, { generation, running });
     }
-    if (generations.size === 0) this.#instances.delete(upTo.sandboxId);
+    if (generations.size === 0) this.#instances.delete(sandboxId);
+  }
+
+  warmth(sandboxId: SandboxId, checkpoint: CheckpointId): Warmth {
+    if (!this.keepsInstances) return { warm: false, why: null };
+    const frozen = [...(this.#instances.get(sandboxId)?.values() ?? [])];
+    const kept = this.#kept.get(sandboxId)?.running;
+    const warm = [...frozen, kept].some((running) => running?.capturedFor === checkpoint);
+    return warm ? { warm } : { warm, why: null };
+  }
+
+  /**
+   * A kept instance goes on (true), or ends. It must be what its checkpoint says: `restored` is what a restore would
+   * give.
+   */
+  #adopt({ sandboxId }: Instance, from: SealedCheckpoint, restored: Running | null): boolean {
+    const kept = this.#kept.get(sandboxId)?.running;
+    this.#kept.delete(sandboxId);
+    if (kept === undefined || restored === null || kept.capturedFor !== from.id) return false;
+    const { files, counter } = image(kept, true);
+    if (counter !== restored.counter || !isDeepStrictEqual(files, image(restored, true).files))
+      throw new Error(`The instance that was kept for ${from.id} differs from it.`);
+    restored.files = kept.files;
+    return true;
   }
 
   async *list(): AsyncGenerator<Instance> {
@@ -195,7 +267,7 @@ export class MemoryRuntime implements Runtime {
     }
   }
 
-  async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
+  async checkUsable(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     await this.#readFiles(checkpoint);
     if (checkpoint.needs['build'] === this.build) return { usable: true };
     return { usable: false, why: `made by ${String(checkpoint.needs['build'])}` };
@@ -231,6 +303,7 @@ export class MemoryRuntime implements Runtime {
 
   /** The processes of the sandbox die; with `forget` its files are lost too. */
   vanish(sandboxId: SandboxId, forget: boolean): void {
+    this.#kept.delete(sandboxId);
     for (const [generation, running] of this.#of(sandboxId)) {
       if (forget) this.#of(sandboxId).delete(generation);
       else running.state = 'dead';
@@ -260,7 +333,7 @@ export class MemoryRuntime implements Runtime {
     return running;
   }
 
-  #keeps(mode: 'memory' | 'files'): void {
+  #keeps(mode: CheckpointMode): void {
     const { pause } = this.#declared;
     if (pause === 'memory' || pause === mode) return;
     throw new TorporError(
@@ -316,4 +389,10 @@ export function runtimeWithoutPause(options: MemoryRuntimeOptions = {}): MemoryR
     ...options,
     capabilities: { pause: 'none', fork: false, snapshotWhileRunning: false, ...options.capabilities },
   });
+}
+
+async function bytesOf({ layers }: ContainerImage, signal: AbortSignal): Promise<string> {
+  const bytes: Buffer[] = [];
+  for (const layer of layers) bytes.push(await buffer(layer.read(signal, () => {})));
+  return Buffer.concat(bytes).toString('latin1');
 }

@@ -3,7 +3,7 @@
  * checkpoint. The engine seals only the provider's reference to it. A provider with snapshots can also make checkpoints of
  * a sandbox that runs on; those are not consumed.
  */
-import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { type CheckpointId, type CheckpointMode, TorporError } from '@torpor/protocol';
 import type { Staging } from '../src/ports/checkpoint-store.ts';
 import type {
   Captured,
@@ -40,7 +40,7 @@ export class ProviderRuntime extends MemoryRuntime {
     return this.#external({ ...captured, needs: { ...captured.needs, template: true } }, staging, true);
   }
 
-  override async capture(instance: Instance, mode: 'memory' | 'files', staging: Staging): Promise<Captured> {
+  override async capture(instance: Instance, mode: CheckpointMode, staging: Staging): Promise<Captured> {
     const captured = await super.capture(instance, mode, await this.#stage(staging));
     return this.#external(captured, staging, this.#snapshotted.has(nameOf(instance)));
   }
@@ -52,17 +52,17 @@ export class ProviderRuntime extends MemoryRuntime {
   override async start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: 'memory' | 'files',
+    mode: CheckpointMode,
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
-    const started = await super.start(instance, this.#here(from), use, spec, signal);
+    const started = await super.start(instance, this.#here(from), mode, spec, signal);
     if (from.needs['replayable'] === false) await this.#kept.remove(from.id);
     return started;
   }
 
-  override async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
-    return super.inspect(this.#here(checkpoint));
+  override async checkUsable(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
+    return super.checkUsable(this.#here(checkpoint));
   }
 
   override async verify(checkpoint: SealedCheckpoint): Promise<void> {

@@ -49,7 +49,7 @@ function describeInstances(fixture: ContractFixture): void {
   describe('start', () => {
     it('runs a new instance from a template without memory', async () => {
       const instance = newInstance();
-      const { kind } = await startFrom(fixture.subject, instance, fixture.template);
+      const { mode: kind } = await startFrom(fixture.subject, instance, fixture.template);
       expect(kind).toBe('files');
       expect(await fixture.observed(instance)).toEqual({ is: 'running' });
       expect(await fixture.subject.program.write(instance, 'hello', 'world')).toBe(true);

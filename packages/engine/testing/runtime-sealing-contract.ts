@@ -31,7 +31,7 @@ export function describeSealing(fixture: ContractFixture): void {
       const elsewhere = newInstance();
       const result = await startFrom(fixture.subject, elsewhere, checkpoint);
 
-      expect(result).toEqual({ kind: 'files', lost: ['processes'] });
+      expect(result).toEqual({ mode: 'files', lost: ['processes'] });
       expect(await fixture.subject.program.read(elsewhere, 'a')).toBe('one');
       expect(await fixture.subject.program.read(elsewhere, 'b')).toBe('two');
     });
@@ -207,17 +207,41 @@ export function describeSealing(fixture: ContractFixture): void {
       expect(await fixture.subject.program.read(right, 'a')).toBe('shared');
     });
 
-    it('passes inspect and verify as it was sealed', async () => {
-      await fixture.subject.runtime.inspect(fixture.template, unhurried);
+    it('allows its instance to stay in memory, not listed, until the sandbox is started from the checkpoint or destroyed', async ({
+      skip,
+    }) => {
+      skip(fixture.can.pause !== 'memory' || !fixture.can.replayable, 'it keeps no memory, or only once');
+      const { runtime, program } = fixture.subject;
+      const instance = await fixture.started();
+      await program.write(instance, 'a', 'one');
+      const checkpoint = await sealed(fixture.subject, instance, 'memory');
+      await runtime.destroy(instance, unhurried, checkpoint.id);
+      expect(await listedInstances(runtime)).toEqual([]);
+      const next = nextOf(instance);
+      expect((await startFrom(fixture.subject, next, checkpoint, 'memory')).mode).toBe('memory');
+      expect(await program.read(next, 'a')).toBe('one');
+      expect(await program.counter?.(next)).toBe(1);
+      const again = await sealed(fixture.subject, next, 'memory');
+      await runtime.destroy(next, unhurried, again.id);
+      await runtime.destroy(next, unhurried);
+      expect(runtime.warmth?.(next.sandboxId, again.id).warm ?? false).toBe(false);
+      // The earlier checkpoint is as it was, whatever the instance did since.
+      const third = nextOf(next);
+      await startFrom(fixture.subject, third, checkpoint, 'memory');
+      expect(await program.counter?.(third)).toBe(1);
+    });
+
+    it('passes checkUsable and verify as it was sealed', async () => {
+      await fixture.subject.runtime.checkUsable(fixture.template, unhurried);
       await fixture.subject.runtime.verify(fixture.template, unhurried);
     });
 
-    it('is refused by inspect and by start when it is missing or damaged', async () => {
+    it('is refused by checkUsable and by start when it is missing or damaged', async () => {
       for (const how of fixture.subject.damages ?? (['missing', 'corrupt'] as const)) {
         const checkpoint = await vulnerable(fixture);
         await fixture.subject.damage(checkpoint, how);
         const code = how === 'missing' ? 'checkpoint_missing' : 'checkpoint_corrupt';
-        const inspection = fixture.subject.runtime.inspect(checkpoint, unhurried);
+        const inspection = fixture.subject.runtime.checkUsable(checkpoint, unhurried);
         expect(await failureOf(inspection)).toMatchObject({ code, checkpointId: checkpoint.id });
         const instance = newInstance();
         expect(await failureOf(startFrom(fixture.subject, instance, checkpoint))).toMatchObject({ code });
@@ -243,11 +267,11 @@ export function describeSealing(fixture: ContractFixture): void {
         // Neither the store nor the runtime finds a fault in the files.
         await store.inspect(checkpoint.id, unhurried, { how: 'except', names });
         await store.verify(checkpoint.id, unhurried, { how: 'except', names });
-        await runtime.inspect(checkpoint, unhurried);
+        await runtime.checkUsable(checkpoint, unhurried);
         await runtime.verify(checkpoint, unhurried);
         const restarted = newInstance();
         const result = await startFrom(fixture.subject, restarted, checkpoint, 'files');
-        expect(result, what).toEqual({ kind: 'files', lost: ['processes'] });
+        expect(result, what).toEqual({ mode: 'files', lost: ['processes'] });
         expect(await program.read(restarted, 'a')).toBe(what);
         await runtime.destroy(restarted, unhurried);
       }
@@ -261,7 +285,7 @@ export function describeSealing(fixture: ContractFixture): void {
       if (fixture.can.snapshotWhileRunning) {
         const beside = await snapshotted(fixture.subject, instance);
         for (let times = 0; times < 2; times++) await runtime.discard(beside, unhurried);
-        expect((await failureOf(runtime.inspect(beside, unhurried))).code).toBe('checkpoint_missing');
+        expect((await failureOf(runtime.checkUsable(beside, unhurried))).code).toBe('checkpoint_missing');
         expect((await failureOf(startFrom(fixture.subject, newInstance(), beside))).code).toBe(
           'checkpoint_missing',
         );
@@ -269,7 +293,7 @@ export function describeSealing(fixture: ContractFixture): void {
       }
       const checkpoint = await paused(fixture.subject, instance);
       for (let times = 0; times < 2; times++) await runtime.discard(checkpoint, unhurried);
-      expect((await failureOf(runtime.inspect(checkpoint, unhurried))).code).toBe('checkpoint_missing');
+      expect((await failureOf(runtime.checkUsable(checkpoint, unhurried))).code).toBe('checkpoint_missing');
       expect(await listedInstances(runtime)).toEqual([]);
     });
 
@@ -313,14 +337,14 @@ export function describeSealing(fixture: ContractFixture): void {
 
       const awake = newInstance();
       expect(await startFrom(fixture.subject, awake, checkpoint, 'memory')).toEqual({
-        kind: 'memory',
+        mode: 'memory',
         lost: [],
       });
       expect(await fixture.subject.program.counter?.(awake)).toBe(counted);
       const restarted = newInstance();
       const again = fixture.can.replayable ? checkpoint : await paused(fixture.subject, awake, 'memory');
       const result = await startFrom(fixture.subject, restarted, again, 'files');
-      expect(result).toEqual({ kind: 'files', lost: ['processes'] });
+      expect(result).toEqual({ mode: 'files', lost: ['processes'] });
       expect(await fixture.subject.program.read(restarted, 'a')).toBe('one');
     });
   });

@@ -1,6 +1,12 @@
 /** What the contract suite needs of a runtime: a store, a program in the instance, and ways to damage it from outside. */
 import { randomBytes } from 'node:crypto';
-import { type Capabilities, type CheckpointId, makeId, type SandboxId } from '@torpor/protocol';
+import {
+  type Capabilities,
+  type CheckpointId,
+  type CheckpointMode,
+  makeId,
+  type SandboxId,
+} from '@torpor/protocol';
 import { it as declare, type TestFunction } from 'vitest';
 import type { CheckpointStore, Staging } from '../src/ports/checkpoint-store.ts';
 import type {
@@ -97,10 +103,10 @@ export class ContractFixture {
   /** Starts an instance; by default a new one from the template, with memory if the template has it. */
   async started(
     from = this.template,
-    use: 'memory' | 'files' = from === this.template && from.parts.memory ? 'memory' : 'files',
+    mode: CheckpointMode = from === this.template && from.parts.memory ? 'memory' : 'files',
     instance = newInstance(),
   ): Promise<Instance> {
-    await startFrom(this.subject, instance, from, use);
+    await startFrom(this.subject, instance, from, mode);
     return instance;
   }
 
@@ -135,7 +141,7 @@ export function templateOf(subject: RuntimeAndStore): Promise<SealedCheckpoint> 
 export async function sealed(
   subject: RuntimeAndStore,
   instance: Instance,
-  mode: 'memory' | 'files' = 'files',
+  mode: CheckpointMode = 'files',
   purpose: FreezePurpose = 'pause',
 ): Promise<SealedCheckpoint> {
   await subject.runtime.presync(instance, unhurried);
@@ -147,7 +153,7 @@ export async function sealed(
 export async function paused(
   subject: RuntimeAndStore,
   instance: Instance,
-  mode: 'memory' | 'files' = 'files',
+  mode: CheckpointMode = 'files',
 ): Promise<SealedCheckpoint> {
   const checkpoint = await sealed(subject, instance, mode);
   await subject.runtime.destroy(instance, unhurried);
@@ -158,7 +164,7 @@ export async function paused(
 export async function snapshotted(
   subject: RuntimeAndStore,
   instance: Instance,
-  mode: 'memory' | 'files' = 'files',
+  mode: CheckpointMode = 'files',
 ): Promise<SealedCheckpoint> {
   const checkpoint = await sealed(subject, instance, mode, 'snapshot');
   await subject.runtime.thaw(instance, checkpoint.id, unhurried);
@@ -178,10 +184,10 @@ export function startFrom(
   { runtime }: RuntimeAndStore,
   instance: Instance,
   checkpoint: SealedCheckpoint,
-  use: 'memory' | 'files' = 'files',
+  mode: CheckpointMode = 'files',
   spec: StartSpec = NO_SPEC,
 ): Promise<Started> {
-  return runtime.start(instance, checkpoint, use, spec, unhurried);
+  return runtime.start(instance, checkpoint, mode, spec, unhurried);
 }
 
 export async function listedInstances(runtime: Runtime): Promise<Instance[]> {

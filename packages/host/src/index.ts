@@ -32,6 +32,6 @@ export {
 export { streamProgram } from './programs/stream-program.ts';
 export { rejectOnAbort } from './reject-on-abort.ts';
 export { removeTree } from './remove-tree.ts';
-export { sha256Of } from './sha256.ts';
+export { sha256Of, sha256OfFile } from './sha256.ts';
 export { ByteReader } from './tar/byte-reader.ts';
 export { nextTarHeader, type TarHeader, tarContent } from './tar/tar-header.ts';

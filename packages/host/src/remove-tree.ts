@@ -16,7 +16,7 @@ export interface RemoveTreeFs {
 }
 
 /** Below the kernel's limit of 4096 bytes by more than one file name (255) and the `lifted-…` prefix. */
-const LONGEST_PATH = 3072;
+const MAX_PATH_LENGTH = 3072;
 
 /**
  * Permissions and lengths are repaired before the second attempt. `ENOTEMPTY` means that a dying process created a file
@@ -48,7 +48,7 @@ async function makeRemovable(top: string, fs: RemoveTreeFs): Promise<void> {
       let path = Buffer.concat([directory, Buffer.from('/'), name]);
       const found = await fs.lstat(path, { bigint: true }).catch(() => undefined);
       if (found?.isDirectory() !== true) continue;
-      if (path.length > LONGEST_PATH) {
+      if (path.length > MAX_PATH_LENGTH) {
         const short = await unusedName(top, () => lifted++, fs);
         await fs.chmod(path, 0o700);
         await fs.rename(path, short);

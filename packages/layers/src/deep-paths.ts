@@ -12,7 +12,7 @@ import type { TreePath } from './tree-listing.ts';
 /** The kernel accepts 4096 bytes with the terminating zero, and the path of the layer comes first. */
 const LONGEST = 3000;
 /** Each open directory takes one of the server's file descriptors. */
-const HELD_AT_MOST = 256;
+const MAX_HELD = 256;
 
 /** A path in two parts, each short enough for a system call. */
 export interface ShortPath {
@@ -57,7 +57,7 @@ export class DeepPaths {
   #hold(passed: TreePath, from: string, step: TreePath): Promise<FileHandle> {
     let handle = this.#held.get(passed);
     if (handle !== undefined) return handle;
-    if (this.#held.size >= HELD_AT_MOST) {
+    if (this.#held.size >= MAX_HELD) {
       throw new TorporError('conflict', 'There are too many paths that are longer than the kernel accepts.');
     }
     const place = Buffer.concat([Buffer.from(`${from}/`), Buffer.from(step, 'latin1')]);

@@ -1,10 +1,19 @@
 export { checksummedJson, checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
+export { canReflink } from './copy-files.ts';
 export { deletedFilesUsage } from './deleted-files.ts';
 export { LayerClaims } from './layer-claims.ts';
-export { isLayerId, type LayerId } from './layer-id.ts';
+export { isLayerId, type LayerId, layerReferenceSchema } from './layer-id.ts';
 export type { LayerClaim, LayerStore, LayersInUse } from './layer-store.ts';
 export { billableBytes, freeSpaceOf, LayerWatch } from './layer-watch.ts';
-export type { Layers, Usage } from './layers.ts';
+export type { Layers, SealRecord, Usage } from './layers.ts';
 export { openOverlayLayers } from './overlay-layers.ts';
-export { LAYERS_TO_MERGE_FROM, optionsFor, stackOf, topmostAt } from './overlay-mount.ts';
+export { MERGE_THRESHOLD, optionsFor, stackOf, topmostAt } from './overlay-mount.ts';
+export { packEntries, unpackEntries } from './pack.ts';
+export {
+  digestOfTools,
+  PROGRAM_KINDS,
+  type ProgramId,
+  type ProgramKind,
+  type ProgramStore,
+} from './program-store.ts';
 export { syncFileSystem } from './sync-file-system.ts';

@@ -6,7 +6,8 @@
  * <root>/references/<checkpoint>.json   the claim, as a checksummed record
  * ```
  *
- * Claims of version 1 are plain JSON without a checksum, and some are the list of layers alone.
+ * Claims of version 1 are plain JSON without a checksum, and some are the list of layers alone. Claims that were written
+ * before the store kept the guest tools do not name the tools.
  */
 import { readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,13 +15,17 @@ import { isMissing, writeFileDurably } from '@torpor/host';
 import { type CheckpointId, isId } from '@torpor/protocol';
 import { z } from 'zod';
 import { checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
-import { isLayerId, type LayerId } from './layer-id.ts';
+import { type LayerId, layerIdSchema } from './layer-id.ts';
 import type { LayerClaim } from './layer-store.ts';
 
-const layersSchema = z.array(z.custom<LayerId>((id) => typeof id === 'string' && isLayerId(id)));
+const layersSchema = z.array(layerIdSchema);
 const claimSchema = z.union([
-  z.object({ layers: layersSchema, runsc: z.string().nullable() }),
-  layersSchema.transform((layers) => ({ layers, runsc: null })),
+  z.object({
+    layers: layersSchema,
+    runsc: z.string().nullable(),
+    tools: z.string().nullable().default(null),
+  }),
+  layersSchema.transform((layers) => ({ layers, runsc: null, tools: null })),
 ]);
 
 export class LayerClaims {
@@ -117,7 +122,7 @@ export class LayerClaims {
       return claimSchema.parse(JSON.parse(unwrapChecksummed(text) ?? singleLine(text)));
     } catch (thrown) {
       // A claim that was deleted by hand counts as empty.
-      return isMissing(thrown) ? { layers: [], runsc: null } : undefined;
+      return isMissing(thrown) ? { layers: [], runsc: null, tools: null } : undefined;
     }
   }
 

@@ -3,6 +3,7 @@
  * judged by the free space of the disk afterwards, because its messages are not a stable format.
  */
 import { statfs } from 'node:fs/promises';
+import { DAMAGE_BY_ERRNO } from '@torpor/engine';
 import { errnoOf, ProgramFailure } from '@torpor/host';
 import { type ErrorCode, TorporError } from '@torpor/protocol';
 import type { LayerId } from './layer-id.ts';
@@ -14,13 +15,6 @@ export interface Place {
   /** The entry of the layer at fault. */
   readonly entry?: string;
 }
-
-const WHEN_READING: Readonly<Record<string, ErrorCode>> = {
-  ENOENT: 'checkpoint_missing',
-  ENOTDIR: 'checkpoint_corrupt',
-  EISDIR: 'checkpoint_corrupt',
-  ELOOP: 'checkpoint_corrupt',
-};
 
 const WHEN_WRITING: Readonly<Record<string, ErrorCode>> = {
   ENOSPC: 'storage_full',
@@ -55,8 +49,8 @@ export async function mapReadErrors<T>(place: Place, work: () => Promise<T>): Pr
     if (thrown instanceof ProgramFailure) throw unreadable(place, thrown.message, thrown);
     const errno = errnoOf(thrown);
     if (errno === undefined) throw thrown;
-    if (WHEN_READING[errno] === 'checkpoint_missing') throw missing(place, thrown);
-    if (WHEN_READING[errno] === 'checkpoint_corrupt') throw corrupt(place, 'is of another kind', thrown);
+    if (DAMAGE_BY_ERRNO[errno] === 'checkpoint_missing') throw missing(place, thrown);
+    if (DAMAGE_BY_ERRNO[errno] === 'checkpoint_corrupt') throw corrupt(place, 'is of another kind', thrown);
     throw unreadable(place, errno, thrown);
   }
 }

@@ -2,12 +2,14 @@
  * The interface of the checkpoint store for a runtime that mounts its layers.
  *
  * The store keeps a layer while a checkpoint claims it or a sandbox has it mounted, and removes it afterwards. The claim is
- * written *before* the layer is sealed. After a crash, every sealed layer can therefore be traced to a checkpoint. For a
- * checkpoint that was never committed, the claim is the only record from which its layers can be deleted.
+ * written *before* an upper layer is sealed. After a crash, every sealed upper layer can therefore be traced to a
+ * checkpoint. For a checkpoint that was never committed, the claim is the only record from which its layers can be deleted.
+ * A merged layer is claimed by the next checkpoint of its sandbox; until then only the record of the instance names it.
  */
 import type { CheckpointId } from '@torpor/protocol';
 import type { LayerId } from './layer-id.ts';
 import type { Layers } from './layers.ts';
+import type { ProgramStore } from './program-store.ts';
 
 /** The record of what a checkpoint needs outside its content directory. */
 export interface LayerClaim {
@@ -18,6 +20,8 @@ export interface LayerClaim {
    * not record the digest.
    */
   readonly runsc: string | null;
+  /** The digest of the guest tools that the sandbox ran with, as `runsc`. */
+  readonly tools: string | null;
 }
 
 /** The layers that sandboxes have mounted. Undefined when a record of a sandbox cannot be read; then no layer is removed. */
@@ -25,16 +29,15 @@ export type LayersInUse = () => Promise<ReadonlySet<LayerId> | undefined>;
 
 export interface LayerStore {
   readonly layers: Layers;
+  readonly programs: ProgramStore;
   /** The claim is durable when the promise resolves. A later claim of the same checkpoint replaces the earlier one. */
   claim(checkpoint: CheckpointId, claim: LayerClaim): Promise<void>;
   hasClaim(checkpoint: CheckpointId): boolean;
   /** Whether a checkpoint claims the layer. True when any claim is unreadable, so that no layer is deleted by mistake. */
   isClaimed(layer: LayerId): Promise<boolean>;
-  /** The claims of all checkpoints. Undefined when one of them cannot be read. */
-  claims(): Promise<readonly LayerClaim[] | undefined>;
   /**
-   * Registers a function that returns the layers that running sandboxes have mounted. No layer is removed before the first
-   * registration, because sandboxes of an earlier server may run. The returned function unregisters the source.
+   * Registers a function that returns the layers that instances have mounted, running or warm. No layer is removed before
+   * the first registration, because instances of an earlier server may use it. The returned function unregisters the source.
    */
   addUsageSource(source: LayersInUse): () => void;
   /**

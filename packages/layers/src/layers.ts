@@ -2,7 +2,8 @@
  * The files of sandboxes, in layers: a layer is written once, sealed, and never written again. A stack of layers is mounted
  * as the root of a sandbox.
  *
- * A layer is created as the writable top of a stack and keeps its id when it is sealed: sealing copies and renames nothing.
+ * A layer is created empty. It is filled as the writable top of a stack, by `copyInto`, or by a merge. It keeps its id when
+ * it is sealed: sealing copies and renames nothing.
  *
  * Calls that read a sealed layer return a result or throw one of three errors:
  * - `checkpoint_missing` and `checkpoint_corrupt` prove that the layer is damaged;
@@ -94,6 +95,14 @@ export interface Layers {
    * runs or later. Sealing a sealed layer changes nothing and returns its record.
    */
   seal(id: LayerId, signal?: AbortSignal): Promise<SealRecord>;
+  /**
+   * Copies the files of the open layer `from`, to which nothing writes meanwhile, into the new open layer `to`, which is not
+   * mounted. The copy looks the same as a lower layer: whiteouts, overlay attributes, hard links and times are kept. It
+   * shares blocks with the original where the file system can (`sharesBlocks`). After a failure `to` can only be removed.
+   */
+  copyInto(to: LayerId, from: LayerId, signal?: AbortSignal): Promise<void>;
+  /** Whether copies of files share their blocks with the original, so that a copy costs nothing for their size. */
+  sharesBlocks(): Promise<boolean>;
   /**
    * Removes the seal, so that the layer may be written again. Used when a pause fails after the layer was sealed and before
    * the commit. No committed checkpoint may contain the layer. Throws `conflict` for a lower layer of a mount.

@@ -8,6 +8,6 @@ describe('merging layers', () => {
   }, async ({ skip }) => {
     skip(REFUSAL !== undefined, REFUSAL);
     // In memory, because every seal waits for whatever else is being written to the disk.
-    await checkMerges({ seed: 20, numRuns: 8, endOnFailure: true }, { disk: 'size=64m' });
+    await checkMerges({ seed: 20, numRuns: 8, endOnFailure: true }, { disk: { tmpfs: 'size=64m' } });
   });
 });

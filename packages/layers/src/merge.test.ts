@@ -117,7 +117,7 @@ describe.skipIf(REFUSAL !== undefined)(`merge${REFUSAL === undefined ? '' : ` ($
   });
 
   it('throws storage_full when there is no space, and leaves nothing behind', async () => {
-    const small = await makeLayerWorld({ disk: 'size=1m,nr_inodes=200' });
+    const small = await makeLayerWorld({ disk: { tmpfs: 'size=1m,nr_inodes=200' } });
     try {
       const fill = (files: string, start: string) => {
         for (let i = 0; i < 60; i++) fs.mkdirSync(join(files, `${start}${i}`));

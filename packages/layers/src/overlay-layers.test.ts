@@ -9,7 +9,7 @@ import { type LayerWorld, makeLayerWorld, REFUSAL } from '../testing/layer-world
 import type { LayerId } from './layer-id.ts';
 import type { ListedLayer } from './layers.ts';
 import { openOverlayLayers } from './overlay-layers.ts';
-import { LAYERS_AT_MOST } from './overlay-mount.ts';
+import { MAX_LAYERS } from './overlay-mount.ts';
 
 const NOBODY: LayerId = 'lay_aaaaaaaaaaaaaaaaaaaa';
 
@@ -110,7 +110,7 @@ describe.skipIf(REFUSAL !== undefined)(
         const one = await written('one');
         const stack = [one];
         // Copies of one layer, because only their number matters.
-        while (stack.length < LAYERS_AT_MOST) {
+        while (stack.length < MAX_LAYERS) {
           const id = await world.layers.create();
           fs.writeFileSync(join(world.layers.path(id), `from-${stack.length}`), '');
           stack.push(id);
@@ -118,12 +118,12 @@ describe.skipIf(REFUSAL !== undefined)(
         await world.layers.presync(one);
         for (const id of stack) await world.layers.seal(id);
         const names = await world.shown(stack, (mount) => fs.readdirSync(mount));
-        expect(names).toHaveLength(LAYERS_AT_MOST);
+        expect(names).toHaveLength(MAX_LAYERS);
         const upper = await world.layers.create();
         const tooMany = [...stack, await written('more')];
         expect(await failureOf(world.layers.mount(at, tooMany, upper))).toMatchObject({
           code: 'conflict',
-          message: `A stack of ${LAYERS_AT_MOST + 1} layers cannot be mounted.`,
+          message: `A stack of ${MAX_LAYERS + 1} layers cannot be mounted.`,
         });
       }, 120_000);
     });

@@ -1,6 +1,6 @@
 /**
- * Layers on the kernel's overlayfs: a layer is a directory that was the upper directory of one mount, and a lower directory
- * of any number of mounts after that. Works on every file system that overlayfs accepts for an upper (ext4, xfs, btrfs…).
+ * Layers on the kernel's overlayfs. A layer is a directory: the upper directory of one mount, a copy of one, or several
+ * layers merged. A sealed layer is a lower directory of any number of mounts. Works on every file system that overlayfs accepts for an upper (ext4, xfs, btrfs…).
  */
 import { lstat, mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -19,13 +19,14 @@ import {
 } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
+import { canReflink, copyFiles } from './copy-files.ts';
 import { readContents } from './layer-contents.ts';
 import { CONTENTS, FILES, filesPath, layerOf, layerPath } from './layer-directory.ts';
 import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';
 import { type LayerId, makeLayerId } from './layer-id.ts';
 import type { Layers, ListedLayer, MountedStack, SealRecord, Unmounted, Usage, Verified } from './layers.ts';
 import { mergeFiles } from './merge.ts';
-import { mountOverlay, optionsFor, placeOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
+import { mountOverlay, optionsFor, realPathOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
 import { copyMtime, prepareUpper } from './prepare-upper.ts';
 import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
@@ -54,6 +55,7 @@ class OverlayLayers implements Layers {
   readonly #changes = new KeyedMutex<LayerId>();
   readonly #verifications = new KeyedMutex<LayerId>();
   readonly #seals = new SealReader();
+  #sharesBlocks: Promise<boolean> | undefined;
   /** Layers that a merge or an unpacking of this process is filling now. */
   readonly #creating = new Set<LayerId>();
 
@@ -87,7 +89,7 @@ class OverlayLayers implements Layers {
       const place = this.#place(upper);
       const below = Promise.all(lower.map((id) => this.inspect(id)));
       below.catch(() => {});
-      const [path, sealed] = await Promise.all([placeOf(at), isSealed(this.#pathOf(upper))]);
+      const [path, sealed] = await Promise.all([realPathOf(at), isSealed(this.#pathOf(upper))]);
       const mounts = parseMounts(this.#mounts.mountinfo());
       const there = topmostAt(path, mounts);
       if (there !== undefined) return refuseOther(place, at, stackOf(there), { at, lower, upper });
@@ -135,6 +137,20 @@ class OverlayLayers implements Layers {
     });
   }
 
+  copyInto(to: LayerId, from: LayerId, signal?: AbortSignal): Promise<void> {
+    return this.#changes.run(to, async () => {
+      const place = this.#place(to);
+      if (await isSealed(this.#pathOf(to))) throw conflict(place, 'is sealed and must not be written');
+      this.#refuseMounted(to, this.#mountedStacks());
+      await mapWriteErrors(place, () => copyFiles(this.path(from), this.path(to), signal));
+    });
+  }
+
+  sharesBlocks(): Promise<boolean> {
+    this.#sharesBlocks ??= canReflink(this.#root);
+    return this.#sharesBlocks;
+  }
+
   reopen(id: LayerId): Promise<void> {
     return this.#changes.run(id, async () => {
       const place = this.#place(id);
@@ -147,7 +163,9 @@ class OverlayLayers implements Layers {
 
   async inspect(id: LayerId, nonce?: string): Promise<SealRecord> {
     const place = this.#place(id);
-    const record = await this.#orRootMissing(place, () => this.#seals.read(this.#pathOf(id), place));
+    const record = await this.#unreadableWhenRootIsMissing(place, () =>
+      this.#seals.read(this.#pathOf(id), place),
+    );
     if (nonce !== undefined && record.nonce !== nonce) throw corrupt(place, 'was sealed another time');
     return record;
   }
@@ -166,7 +184,7 @@ class OverlayLayers implements Layers {
       return { entries: found.lines.length, digested: found.digested, isFirst: recorded === undefined };
     };
     const judge = () =>
-      this.#orRootMissing(this.#place(id), verify).catch(async (thrown: unknown) => {
+      this.#unreadableWhenRootIsMissing(this.#place(id), verify).catch(async (thrown: unknown) => {
         // A layer that is removed while it is read looks damaged. In that case `inspect` throws `checkpoint_missing`.
         await this.inspect(id);
         throw thrown;
@@ -176,7 +194,7 @@ class OverlayLayers implements Layers {
 
   usage(id: LayerId, signal?: AbortSignal): Promise<Usage> {
     const place = this.#place(id);
-    return this.#orRootMissing(place, async () => {
+    return this.#unreadableWhenRootIsMissing(place, async () => {
       await mapReadErrors(place, () => lstat(this.path(id)));
       return mapReadErrors(place, () => usageOf(this.path(id), signal));
     });
@@ -296,7 +314,7 @@ class OverlayLayers implements Layers {
   }
 
   /** Turns `checkpoint_missing` into `checkpoint_unreadable` when the root itself is missing: its disk may not be mounted. */
-  async #orRootMissing<T>(place: Place, work: () => Promise<T>): Promise<T> {
+  async #unreadableWhenRootIsMissing<T>(place: Place, work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (thrown) {

@@ -20,19 +20,19 @@ import type { MountedStack } from './layers.ts';
  * The kernel accepts mount options of one page. With paths relative to the directory of all layers 141 layers
  * fit. The newer calls that take options one by one allow 500, but `mount` of Debian 12 does not have them.
  */
-const OPTIONS_AT_MOST = 4095;
+const MAX_OPTIONS_LENGTH = 4095;
 
 /** A larger stack is refused. Less than what fits, because other kernels and security modules may add options. */
-export const LAYERS_AT_MOST = 128;
+export const MAX_LAYERS = 128;
 
 /**
- * From this size on a stack should be merged. Looking up a name that does not exist costs some 5 µs for each layer that has
- * a piece of the directory, and programs look up many names that do not exist.
+ * From this size on a stack should be merged. Looking up a name that does not exist costs some 5 µs for each layer that
+ * contains the directory, and programs look up many names that do not exist.
  */
-export const LAYERS_TO_MERGE_FROM = 24;
+export const MERGE_THRESHOLD = 24;
 
 /** Since version 2.39 `mount` uses calls that refuse options longer than 256 characters, unless this variable is set. */
-const BY_ONE_CALL = { LIBMOUNT_FORCE_MOUNT2: 'always' };
+const MOUNT_ENVIRONMENT = { LIBMOUNT_FORCE_MOUNT2: 'always' };
 
 export function optionsFor(lower: readonly LayerId[], upper: LayerId): string {
   const files = (id: LayerId) => `${layerName(id)}/${FILES}`;
@@ -43,9 +43,9 @@ export function optionsFor(lower: readonly LayerId[], upper: LayerId): string {
     `upperdir=${files(upper)}`,
     `workdir=${layerName(upper)}/${WORK}`,
   ].join(',');
-  if (lower.length === 0 || lower.length > LAYERS_AT_MOST || options.length > OPTIONS_AT_MOST) {
+  if (lower.length === 0 || lower.length > MAX_LAYERS || options.length > MAX_OPTIONS_LENGTH) {
     throw new TorporError('conflict', `A stack of ${lower.length} layers cannot be mounted.`, {
-      hint: `It takes at least one layer below the writable one, and at most ${LAYERS_AT_MOST}.`,
+      hint: `It takes at least one layer below the writable one, and at most ${MAX_LAYERS}.`,
       details: { layers: lower.length },
     });
   }
@@ -59,11 +59,11 @@ export async function mountOverlay(
   { launcher }: MountNamespace,
 ): Promise<void> {
   const args = ['-i', '-n', '-t', 'overlay', '-o', `nosuid,nodev,${options}`, 'overlay', resolve(at)];
-  await programOutput('mount', args, { cwd: root, env: BY_ONE_CALL, launcher });
+  await programOutput('mount', args, { cwd: root, env: MOUNT_ENVIRONMENT, launcher });
 }
 
 /** The path as the kernel's mount table has it. */
-export async function placeOf(at: string): Promise<string> {
+export async function realPathOf(at: string): Promise<string> {
   return realpath(at).catch((thrown: unknown) => {
     if (isMissing(thrown)) return at;
     throw thrown;

@@ -113,7 +113,7 @@ describe.skipIf(REFUSAL !== undefined)(
       const big = await world.bottom((files) =>
         fs.writeFileSync(join(files, 'big'), Buffer.alloc(1 << 23, 1)),
       );
-      const small = await makeLayerWorld({ disk: 'size=1m' });
+      const small = await makeLayerWorld({ disk: { tmpfs: 'size=1m' } });
       try {
         const failure = await failureOf(small.layers.unpack(big, world.layers.pack(big)));
         expect(failure.code).toBe('storage_full');

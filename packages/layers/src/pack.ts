@@ -26,6 +26,33 @@ export async function* packDirectory(directory: string, signal?: AbortSignal): A
   });
 }
 
+/** Packs these entries of a directory, with everything below them. Names are bytes and may be any. */
+export async function* packEntries(
+  directory: string,
+  names: readonly Buffer[],
+  signal?: AbortSignal,
+): AsyncGenerator<Buffer> {
+  const list = ['--null', '--verbatim-files-from', '--files-from=-'];
+  const input = names.map((name) => Buffer.concat([Buffer.from('./'), name, Buffer.from([0])]));
+  yield* streamProgram('tar', ['-c', ...KEEP_ALL, ...FORM, ...QUIET, '-C', directory, ...list], {
+    input,
+    signal,
+  });
+}
+
+/** Unpacks what `packEntries` wrote into an empty directory. Only root can give files to other users. */
+export async function unpackEntries(
+  directory: string,
+  packed: AsyncIterable<Buffer>,
+  signal?: AbortSignal,
+): Promise<void> {
+  const owner = process.getuid?.() === 0 ? ['--same-owner'] : ['--no-same-owner'];
+  const args = ['-x', ...KEEP_ALL, '-p', ...owner, '-C', directory];
+  for await (const _ of streamProgram('tar', args, { signal, input: packed })) {
+    // tar prints nothing here.
+  }
+}
+
 /** Unpacks into a directory that does not exist yet. The caller checks the seal, which is missing in an incomplete layer. */
 export async function unpackDirectory(
   directory: string,

@@ -2,8 +2,8 @@
  * The seal of a layer, `seal.json`: one checksummed record. A layer is sealed when the file exists. The record is accepted
  * only if its checksum matches and it names this layer.
  *
- * The record also has the mode, owner and mtime of the layer's top directory. One system call therefore shows whether an
- * entry was added or removed there.
+ * The record also has the mode, owner and mtime of the layer's top directory. An entry that is added to or removed from that
+ * directory changes its mtime, so one `lstat` shows such a change.
  */
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
@@ -19,7 +19,7 @@ const VERSION = 1;
 /** Far more than a seal needs; a larger file is not a seal. */
 const LARGEST = 4096;
 
-interface TopMark {
+interface TopFingerprint {
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
@@ -28,7 +28,7 @@ interface TopMark {
 
 /** The caller has synced the files of the layer. */
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
-  const top = topMark(await lstat(join(directory, FILES), { bigint: true }));
+  const top = topFingerprint(await lstat(join(directory, FILES), { bigint: true }));
   await writeFileDurably(join(directory, SEAL), checksummedRecord({ version: VERSION, ...record, top }));
 }
 
@@ -53,10 +53,10 @@ export class SealReader {
   async read(directory: string, place: Place): Promise<SealRecord> {
     const known = this.#known.get(directory);
     if (known !== undefined && isAsBefore(directory, known)) return recordOf(known.seal);
-    const [top, file] = await Promise.all([topOf(directory, place), fileMark(directory)]);
+    const [top, file] = await Promise.all([topOf(directory, place), fileFingerprint(directory)]);
     const at = { ...place, entry: SEAL };
     const seal = parse(await readText(directory, at), at);
-    if (!isSameTop(seal.top, topMark(top))) {
+    if (!isSameTop(seal.top, topFingerprint(top))) {
       throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
     }
     // If the file changed between stat and read, the stale stat makes the next call read the file again.
@@ -69,7 +69,7 @@ export class SealReader {
   }
 }
 
-type Seal = SealRecord & { readonly version: number; readonly top: TopMark };
+type Seal = SealRecord & { readonly version: number; readonly top: TopFingerprint };
 
 interface KnownSeal {
   readonly file: string;
@@ -91,7 +91,7 @@ function isAsBefore(directory: string, { file, seal }: KnownSeal): boolean {
     }
   });
   if (top?.isDirectory() !== true || now === undefined) return false;
-  return markOf(now) === file && isSameTop(seal.top, topMark(top));
+  return fingerprintOf(now) === file && isSameTop(seal.top, topFingerprint(top));
 }
 
 async function topOf(directory: string, place: Place) {
@@ -108,12 +108,12 @@ async function topOf(directory: string, place: Place) {
 }
 
 /** Changes whenever the file is written or replaced. Undefined when `lstat` fails. */
-async function fileMark(directory: string): Promise<string | undefined> {
+async function fileFingerprint(directory: string): Promise<string | undefined> {
   const found = await lstat(join(directory, SEAL), { bigint: true }).catch(() => undefined);
-  return found && markOf(found);
+  return found && fingerprintOf(found);
 }
 
-function markOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+function fingerprintOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
   return [dev, ino, size, mtimeNs, ctimeNs].join();
 }
 
@@ -146,12 +146,12 @@ function parse(text: string, place: Place): Seal {
   return record as Seal;
 }
 
-function topMark(stats: {
+function topFingerprint(stats: {
   readonly mode: bigint;
   readonly uid: bigint;
   readonly gid: bigint;
   readonly mtimeNs: bigint;
-}): TopMark {
+}): TopFingerprint {
   return {
     mode: Number(stats.mode & 0o7777n),
     uid: Number(stats.uid),
@@ -160,6 +160,6 @@ function topMark(stats: {
   };
 }
 
-function isSameTop(a: TopMark, b: TopMark): boolean {
+function isSameTop(a: TopFingerprint, b: TopFingerprint): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }

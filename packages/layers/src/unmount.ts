@@ -4,7 +4,7 @@ import type { MountNamespace } from '@torpor/host';
 import { ProgramFailure, parseMounts, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { Unmounted } from './layers.ts';
-import { placeOf, topmostAt } from './overlay-mount.ts';
+import { realPathOf, topmostAt } from './overlay-mount.ts';
 
 /** A sandbox that was just killed holds its root a moment longer. */
 const BUSY_WAIT_MS = 2000;
@@ -15,14 +15,14 @@ export async function unmountAt(
   at: string,
   whenBusy: 'refuse' | 'detach',
   clock: Clock,
-  place: MountNamespace,
+  mounts: MountNamespace,
 ): Promise<Unmounted> {
-  const find = async () => topmostAt(await placeOf(at), parseMounts(place.mountinfo()));
+  const find = async () => topmostAt(await realPathOf(at), parseMounts(mounts.mountinfo()));
   const began = clock.monotonic();
   let result: Unmounted = 'absent';
   for (let mount = await find(); mount !== undefined; mount = await find()) {
     const isLastResort = whenBusy === 'detach' && clock.monotonic() - began >= BUSY_WAIT_MS;
-    const refusal = await umount(mount.at, isLastResort ? ['-l'] : [], place);
+    const refusal = await umount(mount.at, isLastResort ? ['-l'] : [], mounts);
     if (refusal === undefined) {
       if (isLastResort) result = 'detached';
       else if (result === 'absent') result = 'unmounted';

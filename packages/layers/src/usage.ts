@@ -6,7 +6,7 @@ import { programOutput } from '@torpor/host';
 import type { Usage } from './layers.ts';
 
 const BLOCK = 512;
-/** Kind, names, inode, blocks. */
+/** Kind, hard links, inode, blocks. */
 const FORMAT = '%y %n %i %b\\n';
 /** The exit status of `find` when it could not read some entries. */
 const SOME_ENTRIES_UNREADABLE = 1;
@@ -48,10 +48,10 @@ class UsageCounter {
   readonly #seen = new Set<string>();
 
   add(line: string): void {
-    const [kind, names, inode = '', blocks] = line.split(' ');
+    const [kind, links, inode = '', blocks] = line.split(' ');
     this.entries++;
     if (kind === 's') this.sockets++;
-    if (kind !== 'd' && names !== '1') {
+    if (kind !== 'd' && links !== '1') {
       if (this.#seen.has(inode)) return;
       this.#seen.add(inode);
     }

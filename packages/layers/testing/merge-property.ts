@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect } from 'vitest';
 import type { LayerId } from '../src/layer-id.ts';
 import { changes, make, plantTree } from './file-changes.ts';
-import { makeLayerWorld } from './layer-world.ts';
+import { type LayerDisk, makeLayerWorld } from './layer-world.ts';
 import { viewOf } from './tree-view.ts';
 
 const story = fc.record({
@@ -16,7 +16,7 @@ const story = fc.record({
 
 export async function checkMerges(
   parameters: fc.Parameters<unknown>,
-  options: { readonly disk?: string } = {},
+  options: { readonly disk?: LayerDisk } = {},
 ): Promise<void> {
   await fc.assert(
     fc.asyncProperty(story, async ({ generations, from, to, after }) => {

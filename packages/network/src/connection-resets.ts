@@ -32,7 +32,7 @@ export class ConnectionResets {
 
   /**
    * Resolves with the connections that the sandbox may still have open, usually none. The router's table lists all
-   * connections, so no program is run for a direction without any.
+   * connections, so `ss` runs only for directions that have some.
    */
   async reset(address: string): Promise<TrackedConnection[]> {
     const { netns } = this.#options;
@@ -72,8 +72,8 @@ export class ConnectionResets {
 }
 
 /**
- * Ends a connection that the host has closed and forgotten, and that the sandbox still has, by connecting again between the
- * same two ports. The sandbox answers the SYN with its present sequence numbers, and the host, which has no such
+ * Ends a connection that only the sandbox still has: the host has closed and forgotten it. The host sends a SYN from the
+ * same port to the same port. The sandbox answers with its present sequence numbers, and the host, which has no such
  * connection, answers that with a reset.
  */
 function probeAbandoned({ from, to }: TrackedConnection) {

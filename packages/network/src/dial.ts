@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 
 /** Further addresses of a name are not worth the wait. */
-const TRIED_AT_MOST = 3;
+const MAX_TRIED_ADDRESSES = 3;
 const KEEP_ALIVE_MS = 60_000;
 
 /** Takes addresses, never names, so that exactly the checked address is dialled. Undefined when none answers in time. */
@@ -13,7 +13,7 @@ export async function dial(
   ms: number,
   signal: AbortSignal,
 ): Promise<Socket | undefined> {
-  for (const host of addresses.slice(0, TRIED_AT_MOST)) {
+  for (const host of addresses.slice(0, MAX_TRIED_ADDRESSES)) {
     const socket = connect({
       host,
       port,

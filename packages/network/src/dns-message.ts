@@ -30,7 +30,7 @@ export interface Response {
 const HEADER_BYTES = 12;
 const PLAIN_DATAGRAM = 512;
 /** Larger datagrams may be fragmented on the way. */
-const LARGEST_DATAGRAM = 1_232;
+const MAX_DATAGRAM_BYTES = 1_232;
 
 /** A query with one question, or the id and error code for a bad one, or undefined for a message that gets no answer. */
 export function parseQuery(
@@ -49,7 +49,7 @@ export function parseQuery(
     id,
     question,
     isRecursionDesired: ((packet.flags ?? 0) & RECURSION_DESIRED) !== 0,
-    datagramBytes: Math.min(Math.max(extension?.udpPayloadSize ?? 0, PLAIN_DATAGRAM), LARGEST_DATAGRAM),
+    datagramBytes: Math.min(Math.max(extension?.udpPayloadSize ?? 0, PLAIN_DATAGRAM), MAX_DATAGRAM_BYTES),
     hasExtension: extension !== undefined,
   };
 }
@@ -76,7 +76,7 @@ function extension(): Answer {
   return {
     type: 'OPT',
     name: '.',
-    udpPayloadSize: LARGEST_DATAGRAM,
+    udpPayloadSize: MAX_DATAGRAM_BYTES,
     extendedRcode: 0,
     ednsVersion: 0,
     flags: 0,

@@ -3,13 +3,17 @@
  * A refused connection gets a reset, and the refusal is recorded with its reason.
  */
 import type { Socket } from 'node:net';
-import type { Clock } from '@torpor/engine';
+import type { Clock, UsableSecret } from '@torpor/engine';
+import { nameOfUse } from '@torpor/protocol';
 import type { AttachedInstance } from './attached-instance.ts';
+import { looksLikeTls } from './client-hello.ts';
 import { dial, isDialledToSelf } from './dial.ts';
 import { FirstBytes, type FirstBytesResult, type PeekLimits, parseName } from './first-bytes.ts';
 import { formatIpv4, parseIpv4 } from './ipv4.ts';
 import { join, reset } from './joined-sockets.ts';
 import type { LookUp } from './look-up.ts';
+import type { OpenedConnections } from './opened/opened-connections.ts';
+import { coversSomePort, secretsForHost } from './opened/secret-rules.ts';
 import type { OriginalDestinations } from './original-destinations.ts';
 import {
   type Connection,
@@ -31,7 +35,13 @@ export interface EgressContext {
   /** A client that has sent nothing for so long may be waiting for the server to send first. */
   readonly silenceMs: number;
   readonly dialMs: number;
+  readonly opened: OpenedConnections;
+  /** Those of these secrets that the instance may use. */
+  readonly findSecrets: FindSecrets;
 }
+
+/** Called for every connection and request of an instance that uses secrets. */
+export type FindSecrets = (instance: string, names: readonly string[]) => Promise<readonly UsableSecret[]>;
 
 export class EgressConnection {
   readonly #ctx: EgressContext;
@@ -42,6 +52,10 @@ export class EgressConnection {
   #observed: ObservedName = { is: 'other' };
   /** Set when the connection was allowed and dialled. */
   #upstream: Socket | undefined;
+  /** The secrets that connections to some name on this port get, as of the beginning of the connection. */
+  #secrets: readonly UsableSecret[] = [];
+  /** The egress reads the requests of the connection and dials for each, so there may be no `#upstream`. */
+  #isOpened = false;
 
   constructor(ctx: EgressContext, instance: AttachedInstance, client: Socket) {
     this.#ctx = ctx;
@@ -55,6 +69,7 @@ export class EgressConnection {
   }
 
   get bytes(): { readonly sent: number; readonly received: number } {
+    if (this.#isOpened) return { sent: this.#client.bytesRead, received: this.#client.bytesWritten };
     return { sent: this.#upstream?.bytesWritten ?? 0, received: this.#upstream?.bytesRead ?? 0 };
   }
 
@@ -62,25 +77,27 @@ export class EgressConnection {
     const { destinations, reachable } = this.#ctx;
     const found = await destinations.of(this.#client);
     const address = parseIpv4(found?.address ?? '');
-    if (found === undefined || address === undefined) return this.cut();
+    if (found === undefined || address === undefined) return this.close();
     this.#target = { address, port: found.port };
     const unreachable = reachable.reasonUnreachable(address);
     if (unreachable !== undefined) return this.#refuse(unreachable);
     const decision = decideByAddress(this.#instance.policy, this.#target);
-    if (decision.is === 'needs_name') return this.#readName();
     if (decision.is === 'refuse') return this.#refuse(decision.why, decision.rule);
+    const secrets = await this.#findSecrets();
+    if (coversSomePort(secrets, found.port)) this.#secrets = secrets;
+    if (decision.is === 'needs_name' || this.#secrets.length > 0) return this.#readName();
     await this.#connect([address]);
   }
 
   /** Resets both sides. */
-  cut(): void {
+  close(): void {
     reset(this.#client);
     if (this.#upstream !== undefined) reset(this.#upstream);
   }
 
   /** Resets the connection if the policy no longer allows it. An undecided connection is decided by the new policy. */
   recheck(): void {
-    if (this.#upstream === undefined) return;
+    if (this.#upstream === undefined && !this.#isOpened) return;
     const decision = this.#decide(this.#observed);
     if (decision.is === 'refuse') this.#refuse(decision.why, decision.rule);
   }
@@ -90,11 +107,13 @@ export class EgressConnection {
     const { peek, silenceMs } = this.#ctx;
     const first = new FirstBytes(this.#client, peek);
     if (await first.isSilentFor(silenceMs)) {
-      if (this.#decide({ is: 'other' }).is === 'pass') return this.#connectEarly(first);
+      const mayConnect = this.#decide({ is: 'other' }).is === 'pass' && !this.#isResolvedForSecret();
+      if (mayConnect) return this.#connectEarly(first);
       if (await first.isSilentFor(peek.ms)) return this.#refuse('too_slow');
     }
     const decision = this.#decideFirst(await first.result);
     if (decision?.is !== 'pass') return;
+    if (this.#isForSecret(first)) return this.#openTls(first);
     const addresses = decision.by === 'name' ? await this.#resolve() : [this.#target.address];
     await this.#connect(addresses, first);
   }
@@ -105,18 +124,22 @@ export class EgressConnection {
     if (upstream === undefined) return;
     join(upstream, this.#client);
     if (this.#decideFirst(await first.result)?.is !== 'pass') return;
+    // The other end is an address that no lookup of the sandbox found for this name.
+    if (this.#isForSecret(first)) return this.#refuse('too_slow');
     this.#send(upstream, first);
   }
 
   /** Undefined when the connection is refused or gone. */
   #decideFirst(result: FirstBytesResult): Decision | undefined {
     if (result.is === 'gone') return undefined;
-    if (result.is === 'unclear' || result.is === 'too_slow') {
+    const isByAddress = decideByAddress(this.#instance.policy, this.#target).is === 'pass';
+    if (!isByAddress && (result.is === 'unclear' || result.is === 'too_slow')) {
       this.#refuse(result.is === 'unclear' ? 'unclear_name' : 'too_slow');
       return undefined;
     }
-    this.#observed = result;
-    const decision = this.#decide(result);
+    // A name was only read for a secret, and there is none: the connection passes as it is.
+    this.#observed = result.is === 'unclear' || result.is === 'too_slow' ? { is: 'other' } : result;
+    const decision = this.#decide(this.#observed);
     if (decision.is === 'refuse') this.#refuse(decision.why, decision.rule);
     return decision;
   }
@@ -141,6 +164,43 @@ export class EgressConnection {
     if (first !== undefined && usable.length === 0)
       this.#refuse(reachable.reasonUnreachable(first) ?? 'denied');
     return usable.toSorted((a, b) => Number(b === this.#target.address) - Number(a === this.#target.address));
+  }
+
+  async #findSecrets(): Promise<readonly UsableSecret[]> {
+    const { policy, name } = this.#instance;
+    return policy.secrets.length === 0 ? [] : this.#ctx.findSecrets(name, policy.secrets.map(nameOfUse));
+  }
+
+  #secretsFor(secrets: readonly UsableSecret[], name: string): UsableSecret[] {
+    return secretsForHost(secrets, this.#instance.policy.secrets, name, this.#target.port);
+  }
+
+  /** Whether our resolver returned the address for a name that gets secrets. */
+  #isResolvedForSecret(): boolean {
+    const names = this.#instance.resolved.namesOf(this.#target.address, this.#ctx.clock.monotonic());
+    return names.some((name) => this.#secretsFor(this.#secrets, name).length > 0);
+  }
+
+  /** Only TLS: a secret is never sent in the clear. */
+  #isForSecret(first: FirstBytes): boolean {
+    if (this.#observed.is !== 'name' || !looksLikeTls(first.bytes)) return false;
+    return this.#secretsFor(this.#secrets, this.#observed.name).length > 0;
+  }
+
+  /** Puts secrets into the requests of this connection. */
+  async #openTls(first: FirstBytes): Promise<void> {
+    if (this.#observed.is !== 'name') return this.close();
+    const { name } = this.#observed;
+    this.#isOpened = true;
+    this.#client.unshift(first.bytes);
+    await this.#ctx.opened.serve(this.#client, {
+      name,
+      port: this.#target.port,
+      // The name is resolved anew for each connection, and every address is checked.
+      dial: async () => this.#open(await this.#resolve()),
+      secrets: async () => this.#secretsFor(await this.#findSecrets(), name),
+      onRefused: (reason) => this.#record(reason),
+    });
   }
 
   async #connect(addresses: readonly number[], first?: FirstBytes): Promise<void> {
@@ -168,23 +228,28 @@ export class EgressConnection {
     const { dialMs } = this.#ctx;
     const upstream = await dial(addresses.map(formatIpv4), this.#target.port, dialMs, this.#closed.signal);
     if (upstream === undefined) {
-      this.cut();
+      // The requests of an opened connection get an answer that says so.
+      if (!this.#isOpened) this.close();
       return undefined;
     }
     this.#upstream = upstream.on('error', () => {});
-    if (this.#client.destroyed) this.cut();
+    if (this.#client.destroyed) this.close();
     else if (isDialledToSelf(upstream)) this.#refuse('host_address');
     else this.recheck();
     return upstream.destroyed ? undefined : upstream;
   }
 
   #refuse(reason: RefusalReason, rule: string | null = null): void {
+    this.#record(reason, rule);
+    this.close();
+  }
+
+  #record(reason: RefusalReason, rule: string | null = null): void {
     const { address, port } = this.#target;
     const name = this.#observed.is === 'name' ? this.#observed.name : null;
     const destination = `${formatIpv4(address)}:${port}`;
     if (!this.#client.destroyed) {
       this.#ctx.refusals.record(this.#instance.name, { via: 'tcp', destination, name, reason, rule });
     }
-    this.cut();
   }
 }

@@ -33,8 +33,8 @@ export class Egress {
     this.#server = createServer(options, (socket) => this.#accept(socket)).listen(listening, BACKLOG);
   }
 
-  cut(instance: AttachedInstance): void {
-    for (const connection of [...instance.connections]) connection.cut();
+  closeAll(instance: AttachedInstance): void {
+    for (const connection of [...instance.connections]) connection.close();
   }
 
   recheck(instance: AttachedInstance): void {
@@ -69,6 +69,6 @@ export class Egress {
     instance.connections.add(connection);
     this.#count++;
     socket.once('close', () => this.#count--);
-    connection.run().catch(() => connection.cut());
+    connection.run().catch(() => connection.close());
   }
 }

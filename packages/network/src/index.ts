@@ -3,6 +3,7 @@ export { EGRESS_PORT, RESOLVER_ADDRESS, RESOLVER_PORT } from './firewall.ts';
 export { socketsInNamespace } from './namespace-sockets.ts';
 export { namespaceNames, removeNamespaces } from './namespaces.ts';
 export { openSandboxNetwork, type SandboxNetworkOptions } from './open-network.ts';
+export type { TrustedAuthority } from './opened/egress-authority.ts';
 export { policyOf } from './policy.ts';
 export type { Refusal } from './refusals.ts';
 export type { Attachment, SandboxNetwork } from './sandbox-network.ts';

@@ -6,10 +6,13 @@ import { AddressBlocks, type Owner } from './address-blocks.ts';
 import type { AttachedInstance } from './attached-instance.ts';
 import { ConnectionResets } from './connection-resets.ts';
 import { Egress } from './egress.ts';
+import type { FindSecrets } from './egress-connection.ts';
 import { Firewall } from './firewall.ts';
 import { hostNetworks, readRoutes } from './host-networks.ts';
 import { type Ipv4Network, parseIpv4Network } from './ipv4.ts';
 import { HostLookUp, type LookUp } from './look-up.ts';
+import { EgressAuthority } from './opened/egress-authority.ts';
+import { OpenedConnections } from './opened/opened-connections.ts';
 import { OriginalDestinations, type ReadTable, tableReader } from './original-destinations.ts';
 import { Reachable } from './reachable.ts';
 import { type Refusal, Refusals } from './refusals.ts';
@@ -64,6 +67,10 @@ export interface SandboxNetworkOptions {
   readonly ranges?: readonly string[];
   /** Private networks that every sandbox may reach like the internet, such as one with a package mirror. */
   readonly openNetworks?: readonly string[];
+  /** Finds the secrets that an instance uses. Absent: no instance can use any. */
+  readonly findSecrets?: FindSecrets;
+  /** Authorities beside Node's own, as PEM, that may sign certificates of servers to which secrets are sent. */
+  readonly serverAuthorities?: readonly string[];
   readonly limits?: Partial<NetworkLimits>;
   readonly mtu?: number;
   readonly lookUp?: LookUp;
@@ -133,8 +140,11 @@ async function assemble(
   const openNetworks = networks(options.openNetworks ?? []);
   const reachable = new Reachable({ openNetworks, sandboxRanges, readRoutes, clock });
   const shared = { reachable, lookUp, refusals, clock };
+  const authority = new EgressAuthority(owner.dataDir, clock);
   const egressContext = {
     ...shared,
+    opened: new OpenedConnections(authority, options.serverAuthorities),
+    findSecrets: options.findSecrets ?? (async () => []),
     destinations: new OriginalDestinations(readTable),
     peek: { bytes: limits.peekBytes, ms: limits.peekMs },
     silenceMs: limits.silenceMs,
@@ -149,6 +159,7 @@ async function assemble(
     resolver: new Resolver(resolverDatagrams, resolverStreams, find, shared),
     resets: new ConnectionResets({ netns: router.netns, readTable, clock }),
     refusals,
+    authority,
     conntrack,
     clock,
   };

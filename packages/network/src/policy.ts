@@ -24,13 +24,15 @@
  * - Lookups follow the same rules: a deny rule without a port refuses the lookup. With `none` a name is looked up only if an
  *   allow rule matches it on any port.
  */
-import { type Network, TorporError } from '@torpor/protocol';
+import { type Network, type SecretUse, TorporError } from '@torpor/protocol';
 import { coversPort, isAboutNames, matchesAddress, matchesName, parseRule, type Rule } from './rule.ts';
 
 export interface Policy {
   readonly mode: 'internet' | 'none';
   readonly allow: readonly Rule[];
   readonly deny: readonly Rule[];
+  /** Secrets never allow a destination: they are put into requests that the lists allow. */
+  readonly secrets: readonly SecretUse[];
 }
 
 /** The name that was observed in a connection. */
@@ -55,9 +57,9 @@ export type Decision =
       readonly rule: string | null;
     };
 
-export const NOTHING_ALLOWED: Policy = { mode: 'none', allow: [], deny: [] };
+export const NOTHING_ALLOWED: Policy = { mode: 'none', allow: [], deny: [], secrets: [] };
 
-export function policyOf({ mode, allow = [], deny = [] }: Network): Policy {
+export function policyOf({ mode, allow = [], deny = [], secrets = [] }: Network): Policy {
   const wrong = [...allow, ...deny].filter((text) => parseRule(text) === undefined);
   if (wrong.length > 0) {
     throw new TorporError('invalid_request', `Not a network rule: ${wrong.slice(0, 5).join(', ')}.`, {
@@ -70,6 +72,7 @@ export function policyOf({ mode, allow = [], deny = [] }: Network): Policy {
     mode: mode ?? (allow.length > 0 ? 'none' : 'internet'),
     allow: rules(allow),
     deny: rules(deny),
+    secrets,
   };
 }
 

@@ -6,6 +6,9 @@ import type { Clock } from '@torpor/engine';
 import { parseLocalNetworks } from './host-networks.ts';
 import { contains, type Ipv4Network, ipv4Network } from './ipv4.ts';
 
+export { readRoutes } from './host-networks.ts';
+export { contains, type Ipv4Network, parseIpv4, parseIpv4Network } from './ipv4.ts';
+
 /** No setting opens these: this machine, and services that trust packets from this machine. */
 const NEVER_REACHABLE = [
   '0.0.0.0/8',

@@ -14,6 +14,10 @@ const REASONS = {
   unclear_name: 'the name in the connection can be read in two ways',
   too_slow: 'the name in the connection was not sent in time',
   too_many: 'the sandbox has too many connections',
+  wrong_host: 'the Host of a request is not the name of the connection',
+  untrusted_server: 'the certificate of the server could not be verified',
+  untrusted_egress:
+    'the program did not accept the certificate of the egress, which a secret for the host needs',
   only_tcp: 'only TCP and lookups of names leave a sandbox',
 } as const;
 

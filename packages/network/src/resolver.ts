@@ -28,13 +28,13 @@ export interface ResolverContext {
 }
 
 /** Longer than any valid query. */
-const LONGEST_QUERY = 4_096;
+const MAX_QUERY_BYTES = 4_096;
 /** Concurrent lookups of one sandbox. */
 const MAX_LOOKUPS = 128;
 const MAX_STREAMS = 16;
 const STREAM_IDLE_MS = 10_000;
 const MAX_ADDRESSES = 16;
-const LONGEST_TTL = 300;
+const MAX_TTL_SECONDS = 300;
 
 /** Types that get an empty answer, although the name may exist. */
 const EMPTY_TYPES: readonly string[] = ['AAAA', 'HTTPS', 'SVCB', 'UNKNOWN_64', 'UNKNOWN_65'];
@@ -67,20 +67,20 @@ export class Resolver {
     this.#server = createServer({ noDelay: true }, (socket) => this.#onStream(socket)).listen(listening);
   }
 
-  cut(instance: AttachedInstance): void {
+  closeAll(instance: AttachedInstance): void {
     for (const socket of this.#streams.get(instance) ?? []) reset(socket);
   }
 
   async close(): Promise<void> {
     this.#datagrams.close();
     const closed = new Promise((resolve) => this.#server.close(resolve));
-    for (const instance of this.#streams.keys()) this.cut(instance);
+    for (const instance of this.#streams.keys()) this.closeAll(instance);
     await closed;
   }
 
   async #onDatagram(bytes: Buffer, address: string, port: number): Promise<void> {
     const instance = this.#find(address);
-    if (instance === undefined || instance.isHeld || bytes.length > LONGEST_QUERY) return;
+    if (instance === undefined || instance.isHeld || bytes.length > MAX_QUERY_BYTES) return;
     const answer = await this.#answer(instance, bytes, 'datagram');
     // Sending fails when the resolver was closed meanwhile.
     if (answer !== undefined) this.#datagrams.send(answer, port, address, () => {});
@@ -118,7 +118,7 @@ export class Resolver {
         socket.write(Buffer.concat([length, answer]));
         rest = rest.subarray(end);
       }
-      if (rest.length > LONGEST_QUERY) return reset(socket);
+      if (rest.length > MAX_QUERY_BYTES) return reset(socket);
     }
     socket.end();
   }
@@ -185,7 +185,7 @@ export class Resolver {
     const numbers = given.map(({ address }) => parseIpv4(address) ?? 0);
     instance.resolved.remember(name, numbers, clock.monotonic());
     const answers = given.map(({ address, ttl }) =>
-      addressAnswer(asked, address, Math.min(ttl, LONGEST_TTL)),
+      addressAnswer(asked, address, Math.min(ttl, MAX_TTL_SECONDS)),
     );
     return { rcode: 'NOERROR', answers };
   }
@@ -208,7 +208,7 @@ function responseTo<T>(found: Found<T>, answer: (record: T) => Answer | Answer[]
 }
 
 function loopback(name: string): Response {
-  return { rcode: 'NOERROR', answers: [addressAnswer(name, '127.0.0.1', LONGEST_TTL)] };
+  return { rcode: 'NOERROR', answers: [addressAnswer(name, '127.0.0.1', MAX_TTL_SECONDS)] };
 }
 
 function addressAnswer(name: string, address: string, ttl: number): Answer {

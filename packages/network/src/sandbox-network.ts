@@ -12,6 +12,7 @@ import type { ConnectionResets } from './connection-resets.ts';
 import type { Egress } from './egress.ts';
 import { type Firewall, RESOLVER_ADDRESS } from './firewall.ts';
 import { namespaceNames } from './namespaces.ts';
+import type { EgressAuthority, TrustedAuthority } from './opened/egress-authority.ts';
 import type { TrackedConnection } from './original-destinations.ts';
 import { NOTHING_ALLOWED, type Policy, policyOf } from './policy.ts';
 import type { Refusals } from './refusals.ts';
@@ -43,6 +44,7 @@ export interface NetworkParts {
   readonly resolver: Resolver;
   readonly resets: ConnectionResets;
   readonly refusals: Refusals;
+  readonly authority: EgressAuthority;
   readonly conntrack: FileHandle | undefined;
   readonly clock: Clock;
 }
@@ -75,7 +77,7 @@ export class SandboxNetwork {
     this.#checkName(name);
     return this.#mutex.run(name, async () => {
       const known = this.#byName.get(name);
-      if (known !== undefined) await this.#resume(known, policy);
+      if (known !== undefined) await this.#release(known, policy);
       const instance = known ?? (await this.#make(name, policy));
       await setAddresses({ netns: name, slot: instance.slot });
       return attachmentOf(instance);
@@ -83,15 +85,16 @@ export class SandboxNetwork {
   }
 
   /**
-   * Serves an instance that an earlier process attached. Until then the instance reaches nothing. Undefined when it is not
-   * attached.
+   * Sets the policy of an attached instance and lets its connections through again. For an instance that an earlier process
+   * attached, and for one that goes to sleep in memory or wakes. Before this call such an instance reaches nothing. Returns
+   * undefined when the instance is not attached.
    */
   async reopen(name: string, network: Network): Promise<Attachment | undefined> {
     const policy = policyOf(network);
     return this.#mutex.run(name, async () => {
       const instance = this.#byName.get(name);
       if (instance === undefined) return undefined;
-      await this.#resume(instance, policy);
+      await this.#release(instance, policy);
       return attachmentOf(instance);
     });
   }
@@ -136,10 +139,11 @@ export class SandboxNetwork {
     });
   }
 
+  /** Allows connections again after `reset`, by the policy that the instance has. */
   release(name: string): Promise<void> {
     return this.#mutex.run(name, async () => {
       const instance = this.#get(name);
-      await this.#resume(instance, instance.policy);
+      await this.#release(instance, instance.policy);
     });
   }
 
@@ -150,6 +154,11 @@ export class SandboxNetwork {
 
   usage(name: string): Usage {
     return this.#get(name).usage();
+  }
+
+  /** The authority that a sandbox with secrets must trust: the egress opens its connections to their hosts. */
+  authority(): Promise<TrustedAuthority> {
+    return this.#parts.authority.trusted();
   }
 
   /** All instances with anything in the kernel, also those whose creation was interrupted. */
@@ -193,7 +202,7 @@ export class SandboxNetwork {
     return instance;
   }
 
-  async #resume(instance: AttachedInstance, policy: Policy): Promise<void> {
+  async #release(instance: AttachedInstance, policy: Policy): Promise<void> {
     if (instance.isHeld) await this.#parts.firewall.release(instance.slot);
     this.#setPolicy(instance, policy);
     instance.isHeld = false;
@@ -206,8 +215,8 @@ export class SandboxNetwork {
 
   #hold(instance: AttachedInstance): void {
     instance.isHeld = true;
-    this.#parts.egress.cut(instance);
-    this.#parts.resolver.cut(instance);
+    this.#parts.egress.closeAll(instance);
+    this.#parts.resolver.closeAll(instance);
   }
 
   #get(name: string): AttachedInstance {

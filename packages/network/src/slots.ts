@@ -1,6 +1,7 @@
 /**
- * A slot is four addresses (/30) for one pair of interfaces: the near end has the second, the far end the third. The name of
- * the interface contains the slot, so that names are unique on a machine and the slot can be read from the name.
+ * A slot is four addresses (/30) for one pair of interfaces. The near end has the second address, the far end the third.
+ * Between router and sandbox the far end is the guest's; on the uplink the near end is the host's, the far end the router's.
+ * The name of the interface contains the slot, so that names are unique on a machine and the slot can be read from the name.
  */
 import { formatIpv4, type Ipv4Network, sizeOf } from './ipv4.ts';
 

@@ -8,6 +8,7 @@ import { jobLossSchema, trackedJobKindSchema } from './jobs.ts';
 import { networkSchema, retentionSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
+  checkpointModeSchema,
   checkpointPartSchema,
   lossSchema,
   operationKindSchema,
@@ -65,10 +66,15 @@ const jobData = z.object({
 
 /** Every event type with the schema of its data. The keys are the closed set. */
 export const EVENT_DATA = {
-  'sandbox.created': z.object({ template: z.string().nullable(), runtime: z.string() }),
+  'sandbox.created': z.object({
+    template: z.string().nullable(),
+    runtime: z.string(),
+    /** The names of the secrets that it may use; absent for none. */
+    secrets: z.array(z.string()).optional(),
+  }),
   'sandbox.started': startedData,
   'sandbox.failed': z.object({ error: startErrorData }),
-  'sandbox.pausing': z.object({ reason: reasonSchema, mode: z.enum(['memory', 'files']) }),
+  'sandbox.pausing': z.object({ reason: reasonSchema, mode: checkpointModeSchema }),
   /** `skipped` contains the memory when it could not be captured and the policy allowed a checkpoint of files only. */
   'sandbox.paused': sealedData.extend({
     lost: z.array(lossSchema),
@@ -124,6 +130,28 @@ export const EVENT_DATA = {
     /** The parts that are known to be damaged or missing. */
     parts: z.array(checkpointPartSchema).optional(),
     location: z.string().nullable().optional(),
+  }),
+  /** The checkpoint is complete in the store outside this machine; `location` is its last object. */
+  'checkpoint.replicated': z.object({
+    checkpointId: idSchema('ckpt'),
+    location: z.string(),
+    bytes: z.number(),
+    durationMs: z.number(),
+  }),
+  /** Once for each new cause; the server tries again. */
+  'checkpoint.replication_failed': errorData.extend({
+    checkpointId: idSchema('ckpt'),
+    store: z.string(),
+    fault: z.string().optional(),
+    bucket: z.string().optional(),
+    key: z.string().optional(),
+  }),
+  /** Parts that this machine had lost were brought back from the store. */
+  'checkpoint.fetched': z.object({
+    checkpointId: idSchema('ckpt'),
+    store: z.string(),
+    parts: z.array(z.string()),
+    durationMs: z.number(),
   }),
   'checkpoint.expiring': z.object({ checkpointId: idSchema('ckpt'), expiresAt: z.number() }),
   'checkpoint.deleted': z.object({

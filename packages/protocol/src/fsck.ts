@@ -7,11 +7,12 @@ export const findingSchema = z.object({
   sandboxId: idSchema('sbx').nullable().meta({ description: 'Null for the checkpoint of a template.' }),
   state: sandboxStateSchema.nullable(),
   checkpointId: idSchema('ckpt').nullable(),
-  what: z.enum(['unknown', 'damaged', 'missing', 'lost', 'recovered']).meta({
+  what: z.enum(['unknown', 'damaged', 'missing', 'lost', 'recovered', 'unusable']).meta({
     description:
       'unknown: the runtime or the checkpoint store did not answer. damaged: a part of the checkpoint is damaged. ' +
       'missing: the files of the checkpoint are missing. lost: nothing usable is left. ' +
-      'recovered: its files came back, its processes did not.',
+      'recovered: its files came back, its processes did not. ' +
+      'unusable: the memory of the checkpoint is not damaged, but cannot be restored on this machine; a start uses the files.',
   }),
   detail: z.string(),
 });

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-const KINDS = ['sbx', 'ckpt', 'job', 'op', 'evt', 'ses', 'turn', 'req'] as const;
+const KINDS = ['sbx', 'ckpt', 'job', 'op', 'evt', 'ses', 'turn', 'req', 'hook'] as const;
 export type IdKind = (typeof KINDS)[number];
 
 /** An id of one kind. The compiler refuses the id of a checkpoint where the id of a sandbox is expected. */
@@ -17,6 +17,7 @@ export type JobId = Id<'job'>;
 export type SessionId = Id<'ses'>;
 export type TurnId = Id<'turn'>;
 export type RequestId = Id<'req'>;
+export type WebhookId = Id<'hook'>;
 
 const LENGTH = 20;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';

@@ -21,6 +21,9 @@ export const keyViewSchema = z
     operator: z.boolean().meta({
       description: 'Whether the key may manage organisations, and the keys, quotas and usage of each.',
     }),
+    readOnly: z.boolean().meta({
+      description: 'Whether requests with the key that change or wake something are refused.',
+    }),
     createdAt: z.number().int(),
     expiresAt: z.number().int().nullable(),
     revokedAt: z.number().int().nullable(),
@@ -34,6 +37,7 @@ export const createKeyRequestSchema = z
     subject: subjectSchema.optional(),
     /** Only a service key of the default organisation can have the operator right, and only an operator key can grant it. */
     operator: z.boolean().optional(),
+    readOnly: z.boolean().optional(),
     expiresInSeconds: z
       .number()
       .int()

@@ -1,7 +1,8 @@
 /** The requests of the API. Unknown fields are refused, so that a misspelt option is never ignored. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
-import { fallbackSchema } from './states.ts';
+import { secretUseSchema } from './secrets.ts';
+import { checkpointModeSchema, fallbackSchema } from './states.ts';
 
 /** Thirty days: longer than any useful lifetime, and small enough to stay an exact integer. */
 const MAX_SECONDS = 30 * 24 * 3600;
@@ -64,6 +65,15 @@ export const networkSchema = z.strictObject({
   mode: z.enum(['internet', 'none']).optional(),
   allow: z.array(z.string().min(1).max(253)).max(256).optional(),
   deny: z.array(z.string().min(1).max(253)).max(256).optional(),
+  secrets: z
+    .array(secretUseSchema)
+    .max(64)
+    .optional()
+    .meta({
+      description:
+        'Secrets of the organisation that the egress puts into requests of the sandbox, by name, or with rules that ' +
+        'narrow the host, methods and path of the secret.',
+    }),
 });
 export type Network = z.infer<typeof networkSchema>;
 
@@ -86,6 +96,29 @@ export const resourcesSchema = z.strictObject({
 });
 export type Resources = z.infer<typeof resourcesSchema>;
 
+/** The number of processors that programs of a sandbox see: its limit, rounded up, and at most those of the machine. */
+export function visibleProcessors({ cpus }: Resources, ofMachine: number): number {
+  return Math.max(1, Math.min(Math.ceil(cpus ?? ofMachine), ofMachine));
+}
+
+/** Stands for the port of a preview, as in E2B's `maskRequestHost`. */
+// biome-ignore lint/suspicious/noTemplateCurlyInString: the placeholder looks like this.
+export const PORT_PLACEHOLDER = '${PORT}';
+
+/** A host with an optional port, which may be the placeholder. */
+export const requestHostSchema = z
+  .string()
+  .max(253)
+  .regex(
+    /^[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?(?::(?:[1-9][0-9]{0,4}|\$\{PORT\}))?$/,
+    'a host, with an optional port',
+  )
+  .meta({
+    description:
+      'The `Host` that programs in the sandbox get in requests to their previews, such as ' +
+      `\`localhost:${PORT_PLACEHOLDER}\`, with the port of the preview. Absent: the host of the preview.`,
+  });
+
 /** The options of a new sandbox, created or forked. */
 const sandboxFields = {
   name: nameSchema.optional(),
@@ -94,13 +127,14 @@ const sandboxFields = {
   timeoutSeconds: secondsSchema.optional(),
   onTimeout: z.enum(['pause', 'kill']).optional(),
   /** What an automatic pause keeps; absent: as much as the runtime can. */
-  pauseMode: z.enum(['memory', 'files']).optional(),
+  pauseMode: checkpointModeSchema.optional(),
   deletePausedAfterSeconds: retentionSchema.optional(),
   idleSeconds: secondsSchema.optional(),
   onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
   autoResume: z.boolean().optional(),
   fallback: z.array(fallbackSchema).max(3).optional(),
   preview: z.enum(['public', 'private']).optional(),
+  requestHost: requestHostSchema.optional(),
   services: servicesSchema.optional(),
   network: networkSchema.optional(),
   resources: resourcesSchema.optional(),
@@ -120,8 +154,19 @@ export const createRequestSchema = z
   .meta({ id: 'CreateSandbox' });
 export type CreateRequest = z.infer<typeof createRequestSchema>;
 
+/** `sealed`: on the disk of this machine. `replicated`: in the store outside this machine too. */
+export const pauseDurabilitySchema = z.enum(['sealed', 'replicated']);
+export type PauseDurability = z.infer<typeof pauseDurabilitySchema>;
+
 export const pauseRequestSchema = z
-  .strictObject({ mode: z.enum(['memory', 'files']).optional() })
+  .strictObject({
+    mode: checkpointModeSchema.optional(),
+    durability: pauseDurabilitySchema.optional().meta({
+      description:
+        'How durable the checkpoint must be before the answer. `replicated` waits for the store of the server within the ' +
+        'deadline of the request; the pause is done in any case. Absent: as the server is configured.',
+    }),
+  })
   .meta({ id: 'PauseSandbox' });
 export type PauseRequest = z.infer<typeof pauseRequestSchema>;
 
@@ -131,7 +176,7 @@ export const resumeRequestSchema = z
     from: idSchema('ckpt').optional(),
     fallback: z.array(fallbackSchema).max(3).optional(),
     /** `files` starts from the files only, even if the checkpoint has memory. */
-    mode: z.enum(['memory', 'files']).optional(),
+    mode: checkpointModeSchema.optional(),
   })
   .meta({ id: 'ResumeSandbox' });
 export type ResumeRequest = z.infer<typeof resumeRequestSchema>;
@@ -145,6 +190,10 @@ export const snapshotRequestSchema = z
   .strictObject({ name: nameSchema.optional(), expiresInSeconds: secondsSchema.optional() })
   .meta({ id: 'CreateCheckpoint' });
 export type SnapshotRequest = z.infer<typeof snapshotRequestSchema>;
+
+export const nameCheckpointRequestSchema = z
+  .strictObject({ name: nameSchema })
+  .meta({ id: 'NameCheckpoint' });
 
 export const rollbackRequestSchema = z
   .strictObject({ checkpointId: idSchema('ckpt') })

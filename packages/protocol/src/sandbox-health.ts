@@ -26,6 +26,22 @@ export const sandboxHealthSchema = z
   .meta({ id: 'SandboxHealth' });
 export type SandboxHealth = z.infer<typeof sandboxHealthSchema>;
 
+/** What a running sandbox uses at one moment. The server keeps no history of it. */
+export const sandboxMetricsSchema = z
+  .object({
+    at: z.number().int(),
+    cpuCount: z.number(),
+    cpuUsedPercent: z
+      .number()
+      .meta({ description: 'Of all CPUs together, since the previous reading; 0 for the first.' }),
+    memoryUsedBytes: z.number(),
+    memoryTotalBytes: z.number(),
+    diskUsedBytes: z.number(),
+    diskTotalBytes: z.number(),
+  })
+  .meta({ id: 'SandboxMetrics' });
+export type SandboxMetrics = z.infer<typeof sandboxMetricsSchema>;
+
 export const driveViewSchema = z
   .object({
     path: z.string().meta({ description: 'The mount point in the sandbox.' }),

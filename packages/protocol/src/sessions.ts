@@ -63,11 +63,14 @@ export const sendRequestSchema = z
   .meta({ id: 'SendTurn' });
 export type SendRequest = z.infer<typeof sendRequestSchema>;
 
-/** How a session got its present sandbox. */
-export const SESSION_DEEDS = ['used', 'resumed', 'spawned', 'rebound', 'healed'] as const;
+/**
+ * How a session got its present sandbox. `spawned` is a new sandbox, the first or one in place of a dead one; `rebound`: a
+ * client asked for another sandbox; `healed`: the session reconciler unbound a dead sandbox, and the session has none.
+ */
+export const SESSION_CHANGE_KINDS = ['used', 'resumed', 'spawned', 'rebound', 'healed'] as const;
 export const sessionChangeSchema = z
   .object({
-    did: z.enum(SESSION_DEEDS),
+    did: z.enum(SESSION_CHANGE_KINDS),
     at: z.number().int(),
     /** Why the previous sandbox was not used: an error code, or `first` or `request`. */
     why: z.string().nullable(),
@@ -85,14 +88,14 @@ export const sessionChangeSchema = z
   .meta({ id: 'SessionChange' });
 export type SessionChange = z.infer<typeof sessionChangeSchema>;
 
-/** `spawned` is the first sandbox of a session, `replaced` a new sandbox instead of a dead one. */
-export const SESSION_WAKES = [...SESSION_DEEDS, 'replaced', 'failed'] as const;
+/** In the history `spawned` is only the first sandbox of a session, and `replaced` one in place of a dead one. */
+export const SESSION_HISTORY_KINDS = [...SESSION_CHANGE_KINDS, 'replaced', 'failed'] as const;
 export const sessionWakeSchema = z
   .object({
     /** Counts from 1 without gaps; the oldest entries are deleted first. */
     ordinal: z.number().int(),
     at: z.number().int(),
-    did: z.enum(SESSION_WAKES),
+    did: z.enum(SESSION_HISTORY_KINDS),
     why: z.string().nullable(),
     message: z.string().nullable(),
     formerSandboxId: idSchema('sbx').nullable(),

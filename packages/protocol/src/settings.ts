@@ -29,13 +29,13 @@ export const DAY_MS = 24 * HOUR_MS;
 /** For times that are only compared and never set as a timer, such as a retention. */
 export const YEAR_MS = 365 * DAY_MS;
 /** Node fires a timer at once when its delay exceeds 31 bits, a little more than 24 days. */
-const LONGEST_TIMER_MS = 24 * DAY_MS;
+const MAX_TIMER_MS = 24 * DAY_MS;
 
 /** In milliseconds. */
 export function duration(
   preset: number,
   meaning: string,
-  { min = 1, max = LONGEST_TIMER_MS }: Range = {},
+  { min = 1, max = MAX_TIMER_MS }: Range = {},
 ): Setting {
   return { unit: 'ms', default: preset, min, max, meaning };
 }
@@ -43,7 +43,7 @@ export function duration(
 export function durationSeconds(
   preset: number,
   meaning: string,
-  { min = 1, max = LONGEST_TIMER_MS / SECOND_MS }: Range = {},
+  { min = 1, max = MAX_TIMER_MS / SECOND_MS }: Range = {},
 ): Setting {
   return { unit: 's', default: preset, min, max, meaning };
 }

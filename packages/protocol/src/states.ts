@@ -76,6 +76,10 @@ export type CheckpointHealth = z.infer<typeof checkpointHealthSchema>;
 export const checkpointPartSchema = z.enum(['files', 'memory']);
 export type CheckpointPart = z.infer<typeof checkpointPartSchema>;
 
+/** What a seal keeps or a start uses. `memory`: memory and files; `files`: the files alone. */
+export const checkpointModeSchema = z.enum(['memory', 'files']);
+export type CheckpointMode = z.infer<typeof checkpointModeSchema>;
+
 /** A part of a checkpoint that was not made or not used by a start, and the reason. */
 export const skippedSchema = z
   .object({

@@ -10,6 +10,7 @@
 import { z } from 'zod';
 import { execRequestSchema, userNameSchema } from './exec.ts';
 import { errorBodySchema } from './views.ts';
+import { wakeQuerySchema } from './wake.ts';
 
 /** The subprotocol of both sockets. */
 export const SOCKET_PROTOCOL = 'torpor.v1';
@@ -41,6 +42,7 @@ export const terminalQuerySchema = z.strictObject({
   command: z.string().min(1).max(8_192).optional().meta({ description: 'Absent: a login shell.' }),
   cwd: z.string().min(1).max(4_096).optional(),
   user: userNameSchema.optional(),
+  wake: wakeQuerySchema,
   window: windowSchema.optional(),
 });
 export type TerminalQuery = z.infer<typeof terminalQuerySchema>;

@@ -5,6 +5,7 @@ import { idSchema } from './ids.ts';
 import { networkSchema, serviceSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
+  checkpointModeSchema,
   checkpointPartSchema,
   checkpointStateSchema,
   fallbackSchema,
@@ -122,12 +123,15 @@ export const sandboxViewSchema = z
     }),
     timeoutSeconds: z.number().int().nullable(),
     onTimeout: z.enum(['pause', 'kill']),
-    pauseMode: z.enum(['memory', 'files']).nullable(),
+    pauseMode: checkpointModeSchema.nullable(),
     idleSeconds: z.number().int(),
     onIdle: z.enum(['pause', 'kill', 'keep']),
     autoResume: z.boolean(),
     fallback: z.array(fallbackSchema),
     preview: z.enum(['public', 'private']),
+    requestHost: z.string().optional().meta({
+      description: 'The `Host` that programs get in requests to previews; absent: the host of the preview.',
+    }),
     metadata: z.record(z.string(), z.string()),
     services: z.array(declaredServiceSchema),
     network: networkSchema,
@@ -136,6 +140,17 @@ export const sandboxViewSchema = z
     reason: z.string().nullable(),
     /** Only for a sandbox that is lost because no checkpoint could be used. */
     lostCheckpoint: lostCheckpointSchema.nullable(),
+    warm: z
+      .boolean()
+      .nullable()
+      .meta({
+        description:
+          'Whether a paused sandbox is still in memory and wakes within milliseconds. Its checkpoint is sealed either way. ' +
+          'Null when it is not paused, or its runtime keeps no paused sandbox in memory.',
+      }),
+    warmReason: z.string().nullable().meta({
+      description: 'Why a paused sandbox is not in memory; null when it is, or when the reason is not known.',
+    }),
     /** The operation that is under way. */
     operationId: idSchema('op').nullable(),
     operationKind: operationKindSchema.nullable(),
@@ -168,9 +183,30 @@ export const checkpointViewSchema = z
     createdAt: z.number().int(),
     sealedAt: z.number().int().nullable(),
     expiresAt: z.number().int().nullable(),
+    replicated: z.boolean().optional().meta({
+      description:
+        'Whether the checkpoint is complete in the store outside this machine. Older servers do not send this field.',
+    }),
+    replicatedAt: z.number().int().nullable().optional(),
   })
   .meta({ id: 'Checkpoint' });
 export type CheckpointView = z.infer<typeof checkpointViewSchema>;
+
+/** The answer of a verification. */
+export const verifiedCheckpointViewSchema = checkpointViewSchema
+  .extend({
+    unusableMemory: z
+      .string()
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          'Why memory that is not damaged cannot be restored on this machine, for example because the runsc that wrote it is ' +
+          'missing: a start uses the files. Null when it can be restored or there is none. Older servers do not send this field.',
+      }),
+  })
+  .meta({ id: 'VerifiedCheckpoint' });
+export type VerifiedCheckpointView = z.infer<typeof verifiedCheckpointViewSchema>;
 
 export const operationViewSchema = z
   .object({
@@ -196,6 +232,19 @@ export const pauseReplySchema = z
     sandbox: sandboxViewSchema,
     checkpoint: checkpointViewSchema,
     operation: operationViewSchema.nullable(),
+    warm: z
+      .boolean()
+      .meta({ description: 'Whether the sandbox is still in memory; the same as in `sandbox`.' }),
+    warmReason: z.string().nullable().meta({ description: 'Why it is not in memory, where that is known.' }),
+    replicated: z.boolean().optional().meta({
+      description:
+        'Whether the checkpoint is in the store outside this machine. Older servers do not send this field.',
+    }),
+    replicatedReason: z
+      .string()
+      .nullable()
+      .optional()
+      .meta({ description: 'Why a pause with `durability` "replicated" was answered without it.' }),
   })
   .meta({ id: 'PauseReply' });
 

@@ -1,7 +1,7 @@
 /**
  * Metadata that clients attach to files. Extended attributes would be its natural place, but not every filesystem
- * under a sandbox has them. So it is kept by path in a file of the agent. It follows a file that is moved or removed
- * through the API, but not one that a program in the sandbox moves or removes.
+ * under a sandbox has them. So it is kept by path in a file of the agent. It follows a file that the API moves or
+ * removes. It does not follow a file that a program in the sandbox moves or removes.
  */
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';

@@ -14,12 +14,14 @@ import {
   MetricsSchema,
   PortListSchema,
   Process,
+  TrustRequestSchema,
 } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
 import { type FileHandler, isFilePath } from '../files/file-handler.ts';
 import type { SandboxIdentity } from '../identity/sandbox-identity.ts';
 import type { NameFiles } from '../machine/machine-names.ts';
 import type { MetricsSource } from '../machine/metrics.ts';
+import { AUTHORITY_VARIABLES, type Authority } from '../machine/trusted-authority.ts';
 import type { OpenPort } from '../network/listening-ports.ts';
 import { firstEnd, parseTags } from '../processes/process-ends.ts';
 import { describeAll, type ProcessServiceParts, processService } from '../processes/process-service.ts';
@@ -40,6 +42,10 @@ export interface RouteParts {
   readonly applyNames: (names: NameFiles) => boolean;
   /** Returns whether the limit is in force. */
   readonly limitProcesses: (most: number) => Promise<boolean>;
+  /** Returns whether programs see this number of processors. */
+  readonly showProcessors: (count: number) => Promise<boolean>;
+  /** Returns whether programs that start from now on trust the authority. */
+  readonly trustAuthority: (authority: Authority) => boolean;
   /** The port to dial from outside; undefined when no program listens. */
   readonly forward: (port: number) => Promise<number | undefined>;
   readonly warmUp: () => Promise<void>;
@@ -103,17 +109,19 @@ async function init(parts: RouteParts, request: IncomingMessage, response: Serve
   const settings = await readMessage(request, InitRequestSchema);
   identity.apply(settings);
   metrics.restart();
-  const { maxProcesses } = settings;
-  const [hostnameSet, namesSet, processesLimited] = await Promise.all([
+  const { maxProcesses, processors } = settings;
+  const [hostnameSet, namesSet, processesLimited, processorsSet] = await Promise.all([
     settings.hostname ? parts.applyHostname(settings.hostname) : false,
     parts.applyNames(settings),
     maxProcesses === undefined ? false : parts.limitProcesses(maxProcesses),
+    processors === undefined ? false : parts.showProcessors(processors),
   ]);
   const answer = create(InitResponseSchema, {
     version: ENVD_VERSION,
     hostnameSet,
     namesSet,
     processesLimited,
+    processorsSet,
     tagged: describeAll(parts.processes.table).filter(({ tag }) => tag !== undefined),
   });
   answerJson(response, 200, toJson(InitResponseSchema, answer));
@@ -149,6 +157,14 @@ async function plainCall(
     }
     case 'POST /turns':
       return answerJson(response, 200, await parts.turns.deliver(parseJson(await readBody(request))));
+    case 'POST /trust': {
+      const authority = await readMessage(request, TrustRequestSchema);
+      if (!parts.trustAuthority(authority))
+        throw new TorporError('capability_unsupported', 'The authority could not be added to this sandbox.');
+      const { identity } = parts;
+      identity.envs = { ...AUTHORITY_VARIABLES, ...identity.envs };
+      return void response.writeHead(204).end();
+    }
     case 'POST /forward': {
       const { port } = await readMessage(request, ForwardRequestSchema);
       const reached = create(ForwardResponseSchema, { port: (await parts.forward(port)) ?? 0 });

@@ -6,11 +6,11 @@
  * takes a tenth of the time that Node's thread pool would need.
  */
 import { execFile } from 'node:child_process';
-import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { readRegularFile, replaceFile } from './system-file.ts';
 
 const HOSTNAME = /^[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?$/i;
 
@@ -57,24 +57,13 @@ export function mergeHosts(now: string, ours: string): string {
   return [BEGIN, ours.trimEnd(), END, ...theirs].join('\n');
 }
 
-/** Replaces the file by a rename: the existing one may be a dangling link. */
 function replace(path: string, next: (now: string) => string): boolean {
-  const fresh = `${path}.torpor`;
   try {
     const now = readRegularFile(path);
     const content = next(now);
-    if (now === content) return true;
-    rmSync(fresh, { force: true });
-    writeFileSync(fresh, content, { mode: 0o644, flag: 'wx' });
-    renameSync(fresh, path);
+    if (now !== content) replaceFile(path, content);
     return true;
   } catch {
     return false;
   }
-}
-
-/** Empty for anything but a regular file: reading a FIFO would block forever. */
-function readRegularFile(path: string): string {
-  const isFile = statSync(path, { throwIfNoEntry: false })?.isFile() === true;
-  return isFile ? readFileSync(path, 'utf8') : '';
 }

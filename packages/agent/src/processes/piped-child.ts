@@ -29,7 +29,7 @@ interface PipeEnds {
 export async function startPiped(
   spec: LaunchSpec,
   stdin: boolean | number,
-  pipes: ShellPipes,
+  pipes: Pick<ShellPipes, 'take'>,
 ): Promise<StartedProcess> {
   const set = await pipes.take();
   const child = await spawnChild(spec, stdin, set);
@@ -131,23 +131,22 @@ async function waitForEnd(
     );
   });
   stdin?.destroy();
-  await Promise.race([closed, waitForQuietPipes([stdout, stderr], output)]);
+  await Promise.race([closed, waitForQuietPipes(output)]);
   output.finish();
   return status;
 }
 
-async function waitForQuietPipes(streams: readonly Readable[], output: OutputRing): Promise<void> {
-  let heard = false;
-  for (const stream of streams) {
-    stream.on('data', () => {
-      heard = true;
-    });
-  }
+/**
+ * The streams read only while nothing holds the process back, so a period counts only when it was read throughout. After
+ * the timer one more poll of the event loop reads what arrived while this program itself did not get to run.
+ */
+async function waitForQuietPipes(output: OutputRing): Promise<void> {
   for (let rounds = 0; rounds < MAX_QUIET_CHECKS; ) {
-    heard = false;
+    const { writtenBytes, isHoldingProcess } = output;
     await new Promise((resolve) => setTimeout(resolve, QUIET_MS).unref());
-    if (output.isHoldingProcess) continue;
-    if (!heard) return;
+    await new Promise((resolve) => setImmediate(resolve));
+    if (isHoldingProcess || output.isHoldingProcess) continue;
+    if (output.writtenBytes === writtenBytes) return;
     rounds += 1;
   }
 }

@@ -108,12 +108,14 @@ export async function launch(
   const config = request.process;
   if (!config?.cmd) throw new TorporError('invalid_request', 'The command is missing.');
   const user = await users.resolve(name, identity.defaultUser);
-  const usual = identity.defaultWorkdir ?? user.home;
-  const asked = config.cwd ? paths.absolute(config.cwd, { user, workdir: usual }) : undefined;
+  const defaultDirectory = identity.defaultWorkdir ?? user.home;
+  const requestedDirectory = config.cwd
+    ? paths.absolute(config.cwd, { user, workdir: defaultDirectory })
+    : undefined;
   const spec: LaunchSpec = {
     command: config.cmd,
     args: config.args,
-    cwd: await workingDirectory(asked, usual),
+    cwd: await workingDirectory(requestedDirectory, defaultDirectory),
     env: processEnvironment(user, identity, config.envs, env),
     user: users.isOtherThanAgent(user) ? user : undefined,
     keptBytes: KEPT_OUTPUT_BYTES,
@@ -131,7 +133,7 @@ export async function launch(
 
 async function* streamEvents(process: TrackedProcess, context: HandlerContext): AsyncGenerator<ProcessEvent> {
   const reader = process.started.output.attach();
-  // A client that stopped reading and then vanished never lets this generator finish; the signal does fire.
+  // When a client stops reading and disconnects, this generator stays suspended at `yield`. Only the signal fires.
   context.signal.addEventListener('abort', () => reader.detach(), { once: true });
   try {
     const droppedBytes = BigInt(reader.missedBytes);

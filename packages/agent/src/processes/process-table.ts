@@ -1,6 +1,6 @@
 /**
- * The processes that this agent has started: those that run and, for a while, those that have ended, so that a client
- * that reconnects still learns how they ended.
+ * The processes that this agent has started. An ended process stays in the table for a while, so that a client that
+ * reconnects still learns how it ended.
  */
 import { TorporError } from '@torpor/protocol';
 import type { ExitStatus } from './exit-status.ts';

@@ -21,6 +21,8 @@ export interface AgentOptions {
   readonly ownMachine: boolean;
   /** Directory of the sudo sockets. Only for an agent that runs as root. */
   readonly sudoDir: string | undefined;
+  /** Directory of the files that are mounted over /proc/cpuinfo and its like. Only for an agent on gVisor. */
+  readonly processorsDir: string | undefined;
 }
 
 /** Removed from the environment once read, so that no child process inherits it. */
@@ -38,6 +40,7 @@ export function readOptions(argv: readonly string[], env: NodeJS.ProcessEnv): Ag
     credentialFile: values['credential-file'],
     ownMachine: values['own-machine'] ?? false,
     sudoDir: values['sudo-dir'],
+    processorsDir: values['processors-dir'],
   };
 }
 
@@ -54,6 +57,7 @@ function parse(argv: readonly string[]) {
         'credential-file': { type: 'string' },
         'own-machine': { type: 'boolean' },
         'sudo-dir': { type: 'string' },
+        'processors-dir': { type: 'string' },
       },
     });
   } catch (cause) {

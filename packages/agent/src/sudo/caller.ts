@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { TorporError } from '@torpor/protocol';
 import type { User } from '../identity/users.ts';
+import type { OutputReader } from '../processes/output-ring.ts';
 import { startPiped } from '../processes/piped-child.ts';
 import { workingDirectory } from '../processes/process-environment.ts';
 import { killQuietly } from '../processes/process-table.ts';
@@ -17,7 +18,7 @@ import { isTerminalSize, launchSpec, parseSudoRequest, type SudoRequest } from '
 
 export interface CallerOptions {
   readonly accounts: Accounts;
-  readonly pipes: ShellPipes;
+  readonly pipes: Pick<ShellPipes, 'take'>;
   readonly env: NodeJS.ProcessEnv;
   readonly sandboxId: () => string;
 }
@@ -31,8 +32,10 @@ export async function serveCaller(socket: Socket, caller: User, parts: CallerOpt
     if (first?.kind !== 'request') return;
     const request = parseSudoRequest(first.bytes.toString('utf8'));
     const call = await start(request, caller, parts);
-    if (request.command.background) socket.end(frame('exit', '0'));
-    else await Promise.all([handleFrames(frames, call), sendOutput(socket, call)]);
+    if (request.command.background) {
+      call.output.detach();
+      socket.end(frame('exit', '0'));
+    } else await Promise.all([handleFrames(frames, call), sendOutput(socket, call)]);
   } catch (thrown) {
     const why = thrown instanceof Error ? thrown.message : String(thrown);
     if (socket.writable) socket.end(frame('refused', why));
@@ -43,6 +46,8 @@ export async function serveCaller(socket: Socket, caller: User, parts: CallerOpt
 
 interface Call {
   readonly started: StartedProcess;
+  /** Attached as soon as the command runs: without a reader, output beyond `KEPT_BYTES` is dropped. */
+  readonly output: OutputReader;
   readonly input: 'stdin' | 'pty';
   /** Whether the `sudo` program reads its input and sends it over the socket. */
   readonly isForwarded: boolean;
@@ -66,17 +71,21 @@ async function start(request: SudoRequest, caller: User, parts: CallerOptions): 
   };
   if (request.terminal !== null) {
     const started = await startTerminal(ready, request.terminal);
-    return { started, input: 'pty', isForwarded: true, requestInput: () => {} };
+    return callOf(started, 'pty', true);
   }
   const input = await openCallersInput(request.pid);
   try {
     const started = await startPiped(ready, input?.fd ?? true, parts.pipes);
-    return { started, input: 'stdin', isForwarded: input === undefined, requestInput: () => {} };
+    return callOf(started, 'stdin', input === undefined);
   } catch (thrown) {
     throw thrown instanceof TorporError ? notStarted(thrown, ready.command) : thrown;
   } finally {
     await input?.close();
   }
+}
+
+function callOf(started: StartedProcess, input: Call['input'], isForwarded: boolean): Call {
+  return { started, output: started.output.attach(), input, isForwarded, requestInput: () => {} };
 }
 
 function notStarted(thrown: TorporError, command: string): Error {
@@ -125,15 +134,14 @@ function forwardSignal(pid: number, name: string): void {
 }
 
 async function sendOutput(socket: Socket, call: Call): Promise<void> {
-  const { started, isForwarded: isPassedOn } = call;
+  const { started, output, isForwarded: isPassedOn } = call;
   call.requestInput = () => void (socket.writable && socket.write(frame('wantInput')));
   if (isPassedOn) call.requestInput();
   const closed = new AbortController();
   socket.once('close', () => closed.abort());
-  const reader = started.output.attach();
   try {
     for (;;) {
-      const chunk = await reader.next(closed.signal);
+      const chunk = await output.next(closed.signal);
       if (chunk === undefined) break;
       const isRoomLeft = socket.write(frame(chunk.channel === 'stderr' ? 'stderr' : 'stdout', chunk.bytes));
       if (!isRoomLeft) await once(socket, 'drain', { signal: closed.signal });
@@ -142,6 +150,6 @@ async function sendOutput(socket: Socket, call: Call): Promise<void> {
   } catch {
     // The program has disconnected; `handleFrames` signals the command.
   } finally {
-    reader.detach();
+    output.detach();
   }
 }

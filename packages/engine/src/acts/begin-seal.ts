@@ -1,7 +1,7 @@
 /** What a seal is to do, and its part of the transaction that accepts the operation; `acts/seal.ts` follows. */
-import { type CheckpointId, type CheckpointPart, type Reason, TorporError } from '@torpor/protocol';
+import { type CheckpointId, type CheckpointMode, type Reason, TorporError } from '@torpor/protocol';
 import { insertWriting } from '../checkpoints/checkpoint.ts';
-import { type Context, requirePause } from '../context.ts';
+import { type Context, pauseCapability } from '../context.ts';
 import { applyTransition } from '../ledger/transition.ts';
 import type { Operation } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
@@ -11,7 +11,7 @@ import type { Sandbox } from '../sandbox.ts';
 export interface SealPlan<T = void> {
   readonly checkpointId: CheckpointId;
   /** `memory` means memory and files. */
-  readonly mode: CheckpointPart;
+  readonly mode: CheckpointMode;
   readonly reason: Reason;
   /**
    * What happens to the sandbox after the commit. `runs on`: the same processes are thawed (a seal in place).
@@ -37,8 +37,8 @@ export async function noExtraWrites(): Promise<void> {}
 export type FilesOnlyFallback = 'never' | 'on failure' | 'on failure or timeout';
 
 /** The parts to seal. Checks the runtime's capability before any write. */
-export function sealMode(runtime: Runtime, wanted: CheckpointPart | undefined, what: string): CheckpointPart {
-  const best = requirePause(runtime, what);
+export function sealMode(runtime: Runtime, wanted: CheckpointMode | undefined, what: string): CheckpointMode {
+  const best = pauseCapability(runtime, what);
   if (wanted === 'memory' && best === 'files') {
     throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" keeps files, not memory.`);
   }

@@ -99,6 +99,22 @@ describe('a single-use checkpoint that a provider keeps', () => {
     expect(provider.look(id)).toMatchObject({ files: { '/a': '1' }, counter: 1 });
   });
 
+  it('whose start failed and is observed running names the better source that was skipped', async () => {
+    const { id, checkpoint } = await pausedOne();
+    provider.build = 'build-2';
+    const start = provider.start.bind(provider);
+    Object.assign(provider, {
+      start: async (...order: Parameters<typeof start>) => {
+        await start(...order);
+        throw new TorporError('unreachable', '502');
+      },
+    });
+    expect(await world.engine.resume(caller, id)).toMatchObject({
+      source: { kind: 'files' },
+      skipped: [{ checkpointId: checkpoint.id, part: 'memory', code: 'checkpoint_incompatible' }],
+    });
+  });
+
   it('stays with its sandbox when the start failed and the runtime proves it untouched', async () => {
     const { id, checkpoint } = await pausedOne();
     const { start, observe } = provider;

@@ -14,6 +14,7 @@ async function faultyWorld() {
       runtimes: new Map([...runtimes].map(([name, runtime]) => [name, withFaults(runtime, clock, next)])),
     }),
   });
+  world.runtime.keepsInstances = false;
   return { world, orders };
 }
 
@@ -24,11 +25,11 @@ describe('a pause', () => {
   let world: World;
   afterEach(() => settle(world.clock, world.dispose()));
 
-  const calls: readonly FaultyCall[] = ['presync', 'freeze', 'capture', 'inspect'];
+  const calls: readonly FaultyCall[] = ['presync', 'freeze', 'capture', 'checkUsable'];
   for (const call of calls) {
     for (const fault of BROKEN) {
       // These false answers are harmless: a presync that did nothing, and an inspection that finds the checkpoint usable.
-      if (fault === 'lie' && (call === 'presync' || call === 'inspect')) continue;
+      if (fault === 'lie' && (call === 'presync' || call === 'checkUsable')) continue;
       it(`leaves the sandbox running when ${call} fails by "${fault}" (R78, R85)`, async () => {
         const faulty = await faultyWorld();
         world = faulty.world;
@@ -60,7 +61,7 @@ describe('a pause', () => {
     world = faulty.world;
     const { engine, runtime, clock } = world;
     const { id } = (await engine.create(caller, {})).sandbox;
-    faulty.orders.push({ call: 'capture', fault: 'lie' }, { call: 'inspect', fault: 'lie' });
+    faulty.orders.push({ call: 'capture', fault: 'lie' }, { call: 'checkUsable', fault: 'lie' });
     const error = await settle(clock, engine.pause(caller, id).catch(TorporError.from));
     expect(error).toMatchObject({ code: 'checkpoint_corrupt' });
     expect(runtime.work(id, '/a', '1')).toBe(true);
@@ -92,8 +93,8 @@ describe('a resume', () => {
     ['start', 'lie'],
     ['start', 'hang'],
     ['start', 'hang-after'],
-    ['inspect', 'fail'],
-    ['inspect', 'hang'],
+    ['checkUsable', 'fail'],
+    ['checkUsable', 'hang'],
     ['observe', 'lie'],
     ['observe', 'hang'],
     ['destroy', 'fail'],

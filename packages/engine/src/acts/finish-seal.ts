@@ -17,12 +17,14 @@ export async function finishSeal(
   sandbox: Sandbox,
   plan: Pick<SealPlan, 'afterwards' | 'checkpointId' | 'reason'>,
 ): Promise<void> {
-  const { operation } = handle;
+  const { operation, trace } = handle;
   await passFaultPoint(ctx, operation, 'seal-committed');
   switch (plan.afterwards) {
     case 'stays paused':
+      trace.enter('open');
       return openTrafficGate(ctx, sandbox.id);
     case 'runs on':
+      trace.enter('thaw');
       return thawAfterSeal(ctx, operation, sandbox, plan.checkpointId);
     case 'restarts':
       return startPaused(ctx, handle, plan.reason);

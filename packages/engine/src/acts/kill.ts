@@ -8,17 +8,18 @@ import { endOperation, FenceLost } from '../operations/operation.ts';
 import { fencedTransaction, type OperationHandle, passFaultPoint } from '../operations/operation-handle.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
-import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
+import { abortAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 /**
  * Drives a sandbox that is `killing`. When the runtime fails, the sandbox stays `killing` and the reconciler tries
  * again: a failed destroy never makes the row say that the instance is gone (R81).
  */
 export async function kill(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
-  const { operation, signal } = handle;
+  const { operation, signal, trace } = handle;
   try {
     ctx.jobWatch.end(sandbox.id);
-    await passFaultPoint(ctx, operation, 'kill-claimed');
+    await passFaultPoint(ctx, operation, 'kill-accepted');
+    trace.enter('destroy');
     const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
     await withTimeout(
       ctx.clock,
@@ -31,11 +32,13 @@ export async function kill(ctx: Context, handle: OperationHandle, sandbox: Sandb
   } catch (thrown) {
     if (thrown instanceof FenceLost) throw thrown;
     const error = TorporError.from(thrown);
+    trace.fail(error);
     await fencedTransaction(ctx, operation, (tx) =>
       endOperation(tx, operation, ctx.clock.now(), { outcome: 'failed', error }),
     );
     return openTrafficGate(ctx, sandbox.id);
   }
+  trace.enter('commit');
   await fencedTransaction(ctx, operation, async (tx, locked) => {
     const now = ctx.clock.now();
     await deleteActivity(tx, locked.id);
@@ -46,5 +49,6 @@ export async function kill(ctx: Context, handle: OperationHandle, sandbox: Sandb
     await applyTransition(ctx, tx, locked, 'destroyed', 'sandbox.killed', {}, fields);
   });
   await passFaultPoint(ctx, operation, 'kill-committed');
-  await cutAndOpenTrafficGate(ctx, sandbox.id);
+  trace.enter('open');
+  await abortAndOpenTrafficGate(ctx, sandbox.id);
 }

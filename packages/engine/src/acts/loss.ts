@@ -3,27 +3,39 @@
  * sandbox's row and every later answer.
  */
 import type { CheckpointId, LostCheckpoint, TorporError } from '@torpor/protocol';
-import { findCheckpoint, listCheckpoints } from '../checkpoints/checkpoint.ts';
+import { type Checkpoint, findCheckpoint, listCheckpoints } from '../checkpoints/checkpoint.ts';
 import { proofAgainstFiles } from '../checkpoints/checks.ts';
 import type { Context } from '../context.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { nothingToStartFrom } from './sources.ts';
 
 /**
- * The proof that no checkpoint of the sandbox can be started: the fault of the files of its newest checkpoint, when
- * the files of all others are proved unusable too. Memory is not checked: the files are enough to start.
+ * The proof that no checkpoint of the sandbox can be started: the fault of the files of its attached or newest checkpoint,
+ * when the files of all others are proved unusable too. Memory is not checked: the files are enough to start.
  */
 export async function proofOfLoss(ctx: Context, sandbox: Sandbox): Promise<TorporError | undefined> {
-  const own = await listCheckpoints(ctx.db, sandbox.id, null, 64);
-  const attached =
-    sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
   let first: TorporError | undefined;
-  for (const checkpoint of attached === undefined ? own : [attached, ...own]) {
+  for await (const checkpoint of checkpointsOf(ctx, sandbox)) {
     const proof = await proofAgainstFiles(ctx, checkpoint);
     if (proof === undefined) return undefined;
     first ??= proof;
   }
   return first ?? nothingToStartFrom(sandbox);
+}
+
+const PAGE = 64;
+
+/** The attached checkpoint, and then all sealed checkpoints of the sandbox, newest first. */
+async function* checkpointsOf(ctx: Context, { id, checkpointId }: Sandbox): AsyncGenerator<Checkpoint> {
+  const attached = checkpointId === null ? undefined : await findCheckpoint(ctx.db, checkpointId);
+  if (attached !== undefined) yield attached;
+  let page: Checkpoint[];
+  let before: number | null = null;
+  do {
+    page = await listCheckpoints(ctx.db, id, before, PAGE);
+    yield* page.filter((checkpoint) => checkpoint.id !== checkpointId);
+    before = page.at(-1)?.seq ?? null;
+  } while (page.length === PAGE);
 }
 
 /** What is recorded of a proof: a reason for people, and codes for programs. */

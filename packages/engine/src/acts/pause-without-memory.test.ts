@@ -87,7 +87,9 @@ describe.each(databaseKinds)('a sandbox whose memory cannot be captured, on %s',
 
   it('is paused with its files when the captured memory cannot be used on this machine (R94)', async () => {
     const id = await running({ timeoutSeconds: 5 });
-    Object.assign(world.runtime, { inspect: async () => ({ usable: false, why: 'the system has changed' }) });
+    Object.assign(world.runtime, {
+      checkUsable: async () => ({ usable: false, why: 'the system has changed' }),
+    });
     world.clock.advance(5_000);
     await engine.sweep();
     expect(await engine.get('org', id)).toMatchObject({

@@ -22,7 +22,7 @@ import type { Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
 import { insertCheckpointRow } from './begin-seal.ts';
 import { sealInStore } from './seal.ts';
-import { cutAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
+import { abortAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;
 
@@ -33,7 +33,8 @@ export async function recover(
   sandbox: Sandbox,
   found: Gone,
 ): Promise<void> {
-  const { operation } = handle;
+  const { operation, trace } = handle;
+  trace.enter('recover');
   ctx.jobWatch.end(sandbox.id);
   let recovered: { readonly id: CheckpointId; readonly sealed: SealResult } | null = null;
   if (found.files) {
@@ -41,6 +42,7 @@ export async function recover(
       recovered = await recoverFiles(ctx, handle, sandbox);
     } catch (thrown) {
       if (thrown instanceof FenceLost) throw thrown;
+      trace.fail(thrown);
       // The files exist, so the sandbox is not given up: the next round tries again.
       await endForRetry(ctx, operation, TorporError.from(thrown));
       return openTrafficGate(ctx, sandbox.id);
@@ -85,7 +87,7 @@ export async function recover(
       'connections',
     ]);
   });
-  await cutAndOpenTrafficGate(ctx, sandbox.id);
+  await abortAndOpenTrafficGate(ctx, sandbox.id);
 }
 
 /** When another operation than a recovery found the instance gone, that operation fails: it did not do its work. */

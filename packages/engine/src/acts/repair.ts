@@ -14,7 +14,8 @@ import { thaw } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
 export async function repair(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
-  const { operation } = handle;
+  const { operation, trace } = handle;
+  trace.enter('observe');
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone') return recover(ctx, handle, sandbox, found);
   const thawed = found.is === 'frozen' && (await thaw(ctx, sandbox));

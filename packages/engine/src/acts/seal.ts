@@ -1,13 +1,13 @@
 /**
  * Seals a checkpoint of a running sandbox: the act behind pause, snapshot, fork and rollback.
  *
- * Any failure before the commit leaves the sandbox running with everything it had except its connections: those to the
- * outside are reset, and those from clients through the gateway are cut. After the commit of a pause the frozen instance
- * may only be destroyed.
+ * Any failure before the commit leaves the sandbox running with everything that it had except its connections: those to
+ * the outside are reset, and exchanges with clients through the gateway are aborted. After the commit of a pause the frozen
+ * instance is never thawed: the runtime destroys it, or keeps it as a cache of the checkpoint.
  *
  * The accepting transaction is in `begin-seal.ts`, what follows the commit in `finish-seal.ts`.
  */
-import { type CheckpointId, type Loss, type Skipped, TorporError } from '@torpor/protocol';
+import { type CheckpointId, type Loss, type SandboxId, type Skipped, TorporError } from '@torpor/protocol';
 import {
   findCheckpoint,
   findWriting,
@@ -20,11 +20,11 @@ import { type Context, runtimeOf } from '../context.ts';
 import { deleteActivity } from '../idleness.ts';
 import { jobsAtSeal } from '../jobs/follow.ts';
 import { applyTransition, recordEvent } from '../ledger/transition.ts';
-import { endOperation, FenceLost, type Operation, requireFence, setPhase } from '../operations/operation.ts';
+import { endOperation, type Operation, requireFence, setPhase } from '../operations/operation.ts';
 import {
-  CommitUnknown,
   fencedTransaction,
   fencedTransactionChecked,
+  leavesOperationOpen,
   type OperationHandle,
   passFaultPoint,
   recordPhase,
@@ -34,18 +34,27 @@ import type { FreezePurpose, Instance, Runtime } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
 import { type FilesOnlyFallback, insertCheckpointRow, type SealPlan } from './begin-seal.ts';
-import { asCaptureFailure, captureFailure } from './capture-failure.ts';
+import { asCaptureFailure, CaptureFailure } from './capture-failure.ts';
 import { thaw } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
 /** `failed`: the sandbox runs again and the operation has ended with the cause. */
 export type SealOutcome<T> = { readonly is: 'sealed'; readonly extraResult: T } | { readonly is: 'failed' };
 
-/** A sealed checkpoint, and the memory that it lacks although the plan wanted it. */
+/** A sealed checkpoint. `skipped` names the memory when only the files were sealed. */
 interface SealedCapture {
   readonly checkpointId: CheckpointId;
   readonly sealed: SealResult;
   readonly skipped: readonly Skipped[];
+}
+
+/** What every step of one seal needs. */
+interface SealRun {
+  readonly ctx: Context;
+  readonly handle: OperationHandle;
+  readonly runtime: Runtime;
+  readonly instance: Instance;
+  readonly sandbox: Sandbox;
 }
 
 /** Freezes the sandbox, writes its checkpoint and commits it; `finishSeal` follows. */
@@ -55,43 +64,43 @@ export async function seal<T>(
   sandbox: Sandbox,
   plan: SealPlan<T>,
 ): Promise<SealOutcome<T>> {
-  const { operation, signal } = handle;
-  const runtime = runtimeOf(ctx, sandbox);
+  const { operation, signal, trace } = handle;
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
+  const run: SealRun = { ctx, handle, runtime: runtimeOf(ctx, sandbox), instance, sandbox };
   const began = ctx.clock.monotonic();
   try {
-    await passFaultPoint(ctx, operation, 'seal-claimed');
-    await freeze(ctx, handle, runtime, instance, plan.afterwards === 'runs on' ? 'snapshot' : 'pause');
-    const sealed = await captureWithFallback(ctx, handle, runtime, instance, sandbox, plan);
-    await passFaultPoint(ctx, operation, 'seal-sealed');
+    await passFaultPoint(ctx, operation, 'seal-accepted');
+    await freeze(run, plan.afterwards === 'runs on' ? 'snapshot' : 'pause');
+    const sealed = await captureWithFallback(run, plan);
+    await passFaultPoint(ctx, operation, 'seal-stored');
     signal.throwIfAborted();
     const durationMs = Math.round(ctx.clock.monotonic() - began);
-    return { is: 'sealed', extraResult: await commitCheckpoint(ctx, operation, plan, sealed, durationMs) };
+    trace.enter('commit');
+    const extraResult = await commitCheckpoint(ctx, operation, plan, sealed, durationMs);
+    ctx.replicator?.nudge();
+    return { is: 'sealed', extraResult };
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) {
+    if (leavesOperationOpen(thrown)) {
       // Another server or the reconciler finishes the operation, but only this process can open its own gate.
       await openTrafficGate(ctx, sandbox.id);
       throw thrown;
     }
+    trace.fail(thrown);
+    trace.enter('undo');
     await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
     return { is: 'failed' };
   }
 }
 
-/** Closes the gate, waits a bounded time for active requests, freezes, and cuts the exchanges that are left. */
-async function freeze(
-  ctx: Context,
-  handle: OperationHandle,
-  runtime: Runtime,
-  instance: Instance,
-  purpose: FreezePurpose,
-): Promise<void> {
-  const { operation, signal } = handle;
+/** Closes the gate, waits a bounded time for active requests, freezes, and aborts the exchanges that are left. */
+async function freeze({ ctx, handle, runtime, instance }: SealRun, purpose: FreezePurpose): Promise<void> {
+  const { operation, signal, trace } = handle;
   const { callMs, drainMs } = ctx.settings;
   const { sandboxId } = instance;
   const call = <T>(what: string, work: (callSignal: AbortSignal) => Promise<T>) =>
     withTimeout(ctx.clock, callMs, what, work, signal);
 
+  trace.enter('drain');
   ctx.jobWatch.end(sandboxId);
   await call('Closing the traffic gate', () => ctx.gate.close(sandboxId));
   await passFaultPoint(ctx, operation, 'seal-closed');
@@ -102,45 +111,40 @@ async function freeze(
     (callSignal) => ctx.gate.drain(sandboxId, callSignal),
     signal,
   ).catch((thrown) => {
-    // After the timeout the remaining exchanges are cut below; only an aborted operation stops the seal.
+    // After the timeout the remaining exchanges are aborted below; only an aborted operation stops the seal.
     signal.throwIfAborted();
-    ctx.report('drain cut short', { sandboxId, error: thrown });
+    ctx.report('drain ended early', { sandboxId, error: thrown });
   });
+  trace.enter('sync');
   await call('Writing dirty data back', (callSignal) => runtime.presync(instance, callSignal));
   await passFaultPoint(ctx, operation, 'seal-synced');
+  trace.enter('freeze');
   // A freeze after another server undid this operation would stop a sandbox that nothing thaws.
   await requireFence(ctx.db, operation);
   await call('Freezing', (callSignal) => runtime.freeze(instance, callSignal, purpose));
   await recordPhase(ctx, operation, 'frozen');
   await passFaultPoint(ctx, operation, 'seal-frozen');
-  await call('Resetting connections', () => ctx.gate.cut(sandboxId));
-  await passFaultPoint(ctx, operation, 'seal-cut');
+  await call('Aborting exchanges', () => ctx.gate.abortExchanges(sandboxId));
+  await passFaultPoint(ctx, operation, 'seal-aborted');
 }
 
 /** Captures what the plan wants. After a failed capture of memory, where the plan allows it, captures files only. */
 async function captureWithFallback(
-  ctx: Context,
-  handle: OperationHandle,
-  runtime: Runtime,
-  instance: Instance,
-  sandbox: Sandbox,
+  run: SealRun,
   plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'filesOnlyFallback'>,
 ): Promise<SealedCapture> {
+  const { ctx, handle } = run;
   const { checkpointId, mode, filesOnlyFallback } = plan;
   try {
-    return {
-      checkpointId,
-      sealed: await captureAndSeal(ctx, handle, runtime, instance, sandbox, plan),
-      skipped: [],
-    };
+    return { checkpointId, sealed: await captureAndSeal(run, plan), skipped: [] };
   } catch (thrown) {
-    const failure = mode === 'memory' && !handle.signal.aborted ? captureFailure(thrown) : undefined;
-    if (failure === undefined) throw thrown;
-    if (!allowsFilesOnly(filesOnlyFallback, failure)) throw failure;
-    const { code, message: why } = failure;
+    if (mode === 'files' || handle.signal.aborted || !(thrown instanceof CaptureFailure)) throw thrown;
+    if (!allowsFilesOnly(filesOnlyFallback, thrown)) throw thrown;
+    const { code, message: why } = thrown;
+    handle.trace.fail(thrown);
     const filesOnlyId = await insertFilesOnlyRow(ctx, handle.operation, why);
     const filesOnly = { checkpointId: filesOnlyId, mode: 'files' } as const;
-    const sealed = await captureAndSeal(ctx, handle, runtime, instance, sandbox, filesOnly);
+    const sealed = await captureAndSeal(run, filesOnly);
     return { checkpointId: filesOnlyId, sealed, skipped: [{ part: 'memory', code, why }] };
   }
 }
@@ -166,16 +170,13 @@ async function insertFilesOnlyRow(ctx: Context, operation: Operation, why: strin
 
 /** Captures the frozen instance into a staging directory and seals that in the store. */
 async function captureAndSeal(
-  ctx: Context,
-  handle: OperationHandle,
-  runtime: Runtime,
-  instance: Instance,
-  sandbox: Sandbox,
+  { ctx, handle, runtime, instance, sandbox }: SealRun,
   { checkpointId, mode }: Pick<SealPlan, 'checkpointId' | 'mode'>,
 ): Promise<SealResult> {
   const { callMs, captureMs } = ctx.settings;
   const call = <T>(ms: number, what: string, work: (callSignal: AbortSignal) => Promise<T>) =>
     withTimeout(ctx.clock, ms, what, work, handle.signal);
+  handle.trace.enter('capture');
   const staging = await call(callMs, 'Staging the checkpoint', (callSignal) =>
     ctx.store.stage(checkpointId, callSignal),
   );
@@ -186,6 +187,7 @@ async function captureAndSeal(
   });
   await recordPhase(ctx, handle.operation, 'captured');
   await passFaultPoint(ctx, handle.operation, 'seal-captured');
+  handle.trace.enter('seal');
   return sealInStore(ctx, staging, captured, sandbox, handle.signal);
 }
 
@@ -194,7 +196,7 @@ export async function sealInStore(
   ctx: Context,
   staging: Staging,
   captured: SealResult['captured'],
-  origin: { readonly id: Sandbox['id'] | null; readonly baseId: Sandbox['baseId']; readonly runtime: string },
+  origin: { readonly id: SandboxId | null; readonly baseId: CheckpointId | null; readonly runtime: string },
   signal: AbortSignal,
 ): Promise<SealResult> {
   if (!captured.parts.files) throw nothingCaptured(staging);
@@ -223,7 +225,7 @@ export async function sealInStore(
       // Reject an empty checkpoint even if the runtime reported files.
       if (sealed.manifest.contents.length === 0) throw nothingCaptured(staging);
       // The frozen instance is given up only for a checkpoint that its runtime would start from.
-      const verdict = await runtimeOf(ctx, origin).inspect(
+      const verdict = await runtimeOf(ctx, origin).checkUsable(
         { id: checkpointId, parts, needs, path: ctx.store.path(checkpointId) },
         callSignal,
       );
@@ -312,7 +314,7 @@ async function commitCheckpoint<T>(
 
 /**
  * Thaws, opens the traffic gate and ends the operation with the cause; also for a seal whose server died before
- * the commit. Only connections are lost: they were reset or cut before.
+ * the commit. Only connections are lost: they were reset before.
  */
 export async function undoSeal(
   ctx: Context,

@@ -68,6 +68,20 @@ describe('a resume whose checkpoint is at fault', () => {
     await expect(engine.resume(caller, id)).rejects.toMatchObject({ code: 'lost' });
   });
 
+  it('does not make the sandbox lost while one of its many checkpoints can be used (R92)', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const oldest = (await engine.snapshot(caller, id, { name: 'oldest' })).checkpoint;
+    for (let i = 0; i < 65; i++) {
+      const { checkpoint } = await engine.snapshot(caller, id);
+      world.store.damage(checkpoint.id, 'missing');
+    }
+    const { checkpoint } = await engine.pause(caller, id);
+    world.store.damage(checkpoint.id, 'missing');
+    await expect(engine.resume(caller, id)).rejects.toMatchObject({ code: 'checkpoint_missing' });
+    expect(await engine.get('org', id)).toMatchObject({ state: 'paused', checkpointId: checkpoint.id });
+    expect(await engine.resume(caller, id, { from: oldest.id })).toMatchObject({ resumed: true });
+  });
+
   it('uses the files when only the memory is unusable, and reports it (R93)', async () => {
     const { id, second } = await pausedTwice();
     world.runtime.build = 'build-2';

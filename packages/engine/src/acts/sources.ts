@@ -3,7 +3,7 @@
  * further is the caller's decision.
  */
 import {
-  type CheckpointPart,
+  type CheckpointMode,
   type ErrorCode,
   type Fallback,
   type Loss,
@@ -19,7 +19,7 @@ import { findTemplate, firstCheckpoint } from '../templates/template.ts';
 export interface StartSource {
   readonly checkpoint: Checkpoint;
   /** `memory` means the memory on top of the files. */
-  readonly use: CheckpointPart;
+  readonly mode: CheckpointMode;
   readonly kind: SourceKind;
   /** True for the memory of a checkpoint whose files are the next source. */
   readonly hasFilesNext: boolean;
@@ -27,10 +27,10 @@ export interface StartSource {
   readonly lost: readonly Loss[];
 }
 
-const FILES_ONLY = { use: 'files', kind: 'files', hasFilesNext: false } as const;
+const FILES_ONLY = { mode: 'files', kind: 'files', hasFilesNext: false } as const;
 
 /** A safeguard against a damaged chain; merged chains are far shorter. */
-const LONGEST_CHAIN = 64;
+const MAX_CHAIN_LENGTH = 64;
 
 /** Faults of one source, after which the next source may be tried. */
 const SOURCE_FAULTS: ReadonlySet<ErrorCode> = new Set([
@@ -53,8 +53,8 @@ export async function sourcesOf(
   const filesOnly = operation.kind === 'resume' && operation.request.mode === 'files';
   if (!filesOnly) return sources;
   return sources
-    .filter(({ use }, at) => use === 'memory' || sources[at - 1]?.use !== 'memory')
-    .map((source) => (source.use === 'memory' ? { ...source, ...FILES_ONLY } : source));
+    .filter(({ mode }, at) => mode === 'memory' || sources[at - 1]?.mode !== 'memory')
+    .map((source) => (source.mode === 'memory' ? { ...source, ...FILES_ONLY } : source));
 }
 
 async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<StartSource[]> {
@@ -97,7 +97,7 @@ async function allSourcesOf(ctx: Context, sandbox: Sandbox, operation: Operation
 }
 
 /** Throws unless the checkpoint can be started more than once and was made by this runtime. */
-export function requireReusable(checkpoint: Checkpoint, runtime: string): void {
+export function requireStartableBy(checkpoint: Checkpoint, runtime: string): void {
   if (checkpoint.replayable && checkpoint.runtime === runtime) return;
   throw new TorporError(
     'capability_unsupported',
@@ -125,10 +125,10 @@ function sourcesFrom(
   lost: readonly Loss[],
   kind?: SourceKind,
 ): StartSource[] {
-  const files: StartSource = { checkpoint, use: 'files', kind: kind ?? 'files', hasFilesNext: false, lost };
+  const files: StartSource = { checkpoint, mode: 'files', kind: kind ?? 'files', hasFilesNext: false, lost };
   if (!checkpoint.parts.memory) return [files];
   const hasFilesNext = policy.includes('files');
-  const memory: StartSource = { checkpoint, use: 'memory', kind: kind ?? 'memory', hasFilesNext, lost };
+  const memory: StartSource = { checkpoint, mode: 'memory', kind: kind ?? 'memory', hasFilesNext, lost };
   return hasFilesNext ? [memory, files] : [memory];
 }
 
@@ -136,7 +136,7 @@ function sourcesFrom(
 async function ancestors(ctx: Context, checkpoint: Checkpoint): Promise<Checkpoint[]> {
   const chain: Checkpoint[] = [];
   let id = checkpoint.parentId;
-  for (let i = 0; id !== null && i < LONGEST_CHAIN; i++) {
+  for (let i = 0; id !== null && i < MAX_CHAIN_LENGTH; i++) {
     const parent = await findCheckpoint(ctx.db, id);
     if (parent === undefined) break;
     if (parent.state === 'sealed') chain.push(parent);

@@ -1,5 +1,12 @@
 /** The two transactions that end a start: the sandbox runs, or it does not. */
-import { type Loss, lostDetails, type Skipped, type SourceKind, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointId,
+  type Loss,
+  lostDetails,
+  type Skipped,
+  type SourceKind,
+  TorporError,
+} from '@torpor/protocol';
 import { markDeleted } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { recordActivity } from '../idleness.ts';
@@ -30,8 +37,8 @@ export async function commitStarted(
 ): Promise<void> {
   const { checkpoint } = source;
   const lost = unite(source.lost, started.lost);
-  const kind: SourceKind = source.kind === 'template' ? 'template' : started.kind;
-  const memory = started.kind === 'memory';
+  const kind: SourceKind = source.kind === 'template' ? 'template' : started.mode;
+  const memory = started.mode === 'memory';
   const hasJobs = await fencedTransactionChecked(
     ctx,
     operation,
@@ -83,12 +90,7 @@ function endOfRun(operation: Operation, sandbox: Sandbox, now: number): number |
   return sandbox.timeoutMs === null ? null : now + sandbox.timeoutMs;
 }
 
-async function consume(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  id: StartSource['checkpoint']['id'],
-): Promise<void> {
+async function consume(ctx: Context, tx: Transaction, sandbox: Sandbox, id: CheckpointId): Promise<void> {
   await tx.query('DELETE FROM checkpoint_names WHERE checkpoint_id = $1', [id]);
   await markDeleted(tx, id, ctx.clock.now());
   await tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [id, ctx.clock.now()]);
@@ -128,7 +130,7 @@ export async function endFailedStart(
             ...lostDetails(loss),
             cause: error,
           });
-    // The checkpoint of a snapshot or a fork is committed, so the operation succeeded; only its source is paused now.
+    // The checkpoint of a snapshot or a fork is committed, so the operation succeeded; its sandbox stays paused.
     const sealed = operation.kind === 'snapshot' || operation.kind === 'fork' ? locked.checkpointId : null;
     await endOperation(
       tx,

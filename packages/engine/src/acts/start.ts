@@ -5,9 +5,10 @@
  * checkpoint itself leads to the next source; any other failure ends the start at once.
  */
 import { type CheckpointId, type Reason, type Skipped, TorporError } from '@torpor/protocol';
-import { forRuntime } from '../checkpoints/checkpoint.ts';
+import { toSealedCheckpoint } from '../checkpoints/checkpoint.ts';
 import { checkBeforeStart, recordStartFault } from '../checkpoints/checks.ts';
 import { provesDamage } from '../checkpoints/health-record.ts';
+import { isFaultOfFiles } from '../checkpoints/part-fault.ts';
 import { concludeFromTimeouts, recordRestored, recordStartTimeout } from '../checkpoints/start-timeouts.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { applyTransition, recordEvent } from '../ledger/transition.ts';
@@ -15,6 +16,7 @@ import { FenceLost, type Operation, requestedCheckpoint, setPhase } from '../ope
 import {
   CommitUnknown,
   fencedTransaction,
+  leavesOperationOpen,
   type OperationHandle,
   passFaultPoint,
 } from '../operations/operation-handle.ts';
@@ -52,14 +54,16 @@ export async function beginResume(
 
 /** Drives a sandbox that is `creating` or `resuming` to `running`, or back, and ends the operation. */
 export async function start(ctx: Context, handle: OperationHandle, accepted: Sandbox): Promise<void> {
-  const { operation } = handle;
+  const { operation, trace } = handle;
   let sandbox = accepted;
   let firstFault: TorporError | undefined;
   const skipped: Skipped[] = [];
   let started = false;
   try {
-    await passFaultPoint(ctx, operation, 'start-claimed');
-    await destroyEarlierInstances(ctx, handle, sandbox, sandbox.generation - 1);
+    await passFaultPoint(ctx, operation, 'start-accepted');
+    trace.enter('clear');
+    // The runtime may have kept the last instance as a cache of the checkpoint that this start begins with.
+    await destroyUpTo(ctx, handle, sandbox, sandbox.generation - 1, sandbox.baseId);
     await passFaultPoint(ctx, operation, 'start-cleared');
     // A checkpoint whose files are at fault cannot be started, not even from its memory.
     const withoutFiles = new Set<CheckpointId>();
@@ -71,28 +75,32 @@ export async function start(ctx: Context, handle: OperationHandle, accepted: San
         started = true;
         break;
       } catch (thrown) {
-        if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) throw thrown;
-        await destroyFailedStart(ctx, operation, sandbox);
+        if (leavesOperationOpen(thrown)) throw thrown;
+        trace.fail(thrown);
+        trace.enter('clear');
+        await destroyFailedStart(ctx, handle, sandbox);
         if (!isSourceFault(thrown)) throw thrown;
-        if (thrown.toBody().details?.['part'] === 'files') withoutFiles.add(source.checkpoint.id);
+        if (isFaultOfFiles(thrown)) withoutFiles.add(source.checkpoint.id);
         firstFault ??= thrown;
         skipped.push(skippedBy(thrown, source));
       }
     }
     if (!started) throw firstFault ?? nothingToStartFrom(sandbox);
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) {
+    if (leavesOperationOpen(thrown)) {
       await openTrafficGate(ctx, sandbox.id);
       throw thrown;
     }
+    trace.fail(thrown);
     await endFailedStart(ctx, operation, sandbox, TorporError.from(thrown));
   }
   if (started) await passFaultPoint(ctx, operation, 'start-committed');
+  trace.enter('open');
   await openTrafficGate(ctx, sandbox.id);
 }
 
-function skippedBy(fault: TorporError, { checkpoint, use }: StartSource): Skipped {
-  const part = fault.toBody().details?.['part'] === 'files' ? 'files' : use;
+function skippedBy(fault: TorporError, { checkpoint, mode }: StartSource): Skipped {
+  const part = isFaultOfFiles(fault) ? 'files' : mode;
   return { checkpointId: checkpoint.id, part, code: fault.code, why: fault.message };
 }
 
@@ -127,12 +135,16 @@ export async function acceptUnobservedStart(
   await openTrafficGate(ctx, sandbox.id);
 }
 
-/** Waits until every earlier instance is dead and its mounts are gone. */
-async function destroyEarlierInstances(
+/**
+ * Waits until no instance up to this generation is left: each one is dead and its mounts are gone. The runtime may keep
+ * one of them as a cache of the checkpoint `keep`.
+ */
+async function destroyUpTo(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
   generation: number,
+  keep: CheckpointId | null,
 ): Promise<void> {
   if (generation < 1) return;
   const upTo: Instance = { sandboxId: sandbox.id, generation };
@@ -140,15 +152,15 @@ async function destroyEarlierInstances(
     ctx.clock,
     ctx.settings.callMs,
     'Clearing the last run',
-    (callSignal) => runtimeOf(ctx, sandbox).destroy(upTo, callSignal),
+    (callSignal) => runtimeOf(ctx, sandbox).destroy(upTo, callSignal, keep ?? undefined),
     handle.signal,
   );
 }
 
 /** Runs even past the operation's deadline. The reconciler finds what this leaves behind. */
-async function destroyFailedStart(ctx: Context, operation: Operation, sandbox: Sandbox): Promise<void> {
-  const handle = { operation, signal: new AbortController().signal };
-  await destroyEarlierInstances(ctx, handle, sandbox, sandbox.generation).catch((error: unknown) =>
+async function destroyFailedStart(ctx: Context, failed: OperationHandle, sandbox: Sandbox): Promise<void> {
+  const handle = { ...failed, signal: new AbortController().signal };
+  await destroyUpTo(ctx, handle, sandbox, sandbox.generation, null).catch((error: unknown) =>
     ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error }),
   );
 }
@@ -187,16 +199,20 @@ async function startFrom(
   source: StartSource,
   skipped: readonly Skipped[],
 ): Promise<void> {
-  const { checkpoint, use } = source;
-  await checkBeforeStart(ctx, checkpoint, use, handle.signal);
-  // Where only the memory is allowed, it is tried in spite of earlier timeouts.
-  const concluded = source.hasFilesNext ? await concludeFromTimeouts(ctx, checkpoint) : undefined;
-  if (concluded !== undefined) throw concluded;
+  const { checkpoint, mode } = source;
+  handle.trace.enter('inspect');
+  const isInspected = !isWarm(ctx, sandbox, source);
+  if (isInspected) {
+    await checkBeforeStart(ctx, checkpoint, mode, handle.signal);
+    // When the policy does not allow the files, the memory is tried even after timeouts.
+    const concluded = source.hasFilesNext ? await concludeFromTimeouts(ctx, checkpoint) : undefined;
+    if (concluded !== undefined) throw concluded;
+  }
   await passFaultPoint(ctx, handle.operation, 'start-inspected');
   try {
     await launch(ctx, handle, sandbox, source, skipped);
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof CommitUnknown) throw thrown;
+    if (leavesOperationOpen(thrown)) throw thrown;
     if (isRestoreTimeout(thrown, source) && !handle.signal.aborted) {
       const known = await recordStartTimeout(ctx, checkpoint, thrown);
       throw (
@@ -205,12 +221,22 @@ async function startFrom(
       );
     }
     if (provesDamage(thrown)) {
-      await recordStartFault(ctx, checkpoint, use, thrown);
+      // The adoption failed, and the runtime read the checkpoint: the inspection says which part is damaged.
+      if (!isInspected) await checkBeforeStart(ctx, checkpoint, mode, handle.signal);
+      await recordStartFault(ctx, checkpoint, mode, thrown);
       throw thrown.with({ checkpointId: checkpoint.id, details: { location: checkpoint.location } });
     }
     if (checkpoint.replayable || isSourceFault(thrown)) throw thrown;
-    await resolveFailedStart(ctx, handle, sandbox, source, thrown);
+    await resolveFailedStart(ctx, handle, sandbox, source, skipped, thrown);
   }
+}
+
+/**
+ * Whether the runtime expects to adopt an instance. Such a start reads nothing of the checkpoint, and succeeds even if the
+ * checkpoint is damaged. When the adoption fails, the same start restores from the checkpoint.
+ */
+function isWarm(ctx: Context, sandbox: Sandbox, { checkpoint, mode }: StartSource): boolean {
+  return mode === 'memory' && runtimeOf(ctx, sandbox).warmth?.(sandbox.id, checkpoint.id).warm === true;
 }
 
 const RESTORE_HINT = {
@@ -218,9 +244,9 @@ const RESTORE_HINT = {
 };
 
 /** Not for a provider's checkpoint: its start may have succeeded after the timeout, which `resolveFailedStart` observes. */
-function isRestoreTimeout(thrown: unknown, { checkpoint, use }: StartSource): thrown is TorporError {
+function isRestoreTimeout(thrown: unknown, { checkpoint, mode }: StartSource): thrown is TorporError {
   const isTimeout = thrown instanceof TorporError && thrown.code === 'timeout';
-  return isTimeout && use === 'memory' && checkpoint.parts.memory && !checkpoint.external;
+  return isTimeout && mode === 'memory' && checkpoint.parts.memory && !checkpoint.external;
 }
 
 /**
@@ -233,6 +259,7 @@ async function resolveFailedStart(
   handle: OperationHandle,
   sandbox: Sandbox,
   source: StartSource,
+  skipped: readonly Skipped[],
   thrown: unknown,
 ): Promise<void> {
   const found = await observe(ctx, sandbox);
@@ -240,15 +267,15 @@ async function resolveFailedStart(
   const undecided = (cause: unknown) =>
     new CommitUnknown(`The start may have used checkpoint ${source.checkpoint.id} up.`, { cause });
   if (found.is !== 'running') throw undecided(thrown);
-  const start = { source, started: assumedResult(source), skipped: [], durationMs: 0 };
+  const start = { source, started: assumedResult(source), skipped, durationMs: 0 };
   await commitStarted(ctx, handle.operation, start).catch((cause: unknown) => {
     throw cause instanceof FenceLost ? cause : undecided(cause);
   });
 }
 
 /** What is assumed about a start whose end was not observed. */
-function assumedResult({ use }: StartSource): Started {
-  return use === 'memory' ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
+function assumedResult({ mode }: StartSource): Started {
+  return mode === 'memory' ? { mode: 'memory', lost: [] } : { mode: 'files', lost: ['processes'] };
 }
 
 async function launch(
@@ -258,20 +285,23 @@ async function launch(
   source: StartSource,
   skipped: readonly Skipped[],
 ): Promise<void> {
-  const { operation, signal } = handle;
+  const { operation, signal, trace } = handle;
   const runtime = runtimeOf(ctx, sandbox);
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   const began = ctx.clock.monotonic();
   const call = <T>(what: string, work: (callSignal: AbortSignal) => Promise<T>) =>
     withTimeout(ctx.clock, ctx.settings.callMs, what, work, signal);
-  const from = forRuntime(ctx.store, source.checkpoint);
-  const { env, services: declared, network, resources } = sandbox.config;
-  const spec = { env, services: declared.map(({ jobId: _, ...service }) => service), network, resources };
+  const from = toSealedCheckpoint(ctx.store, source.checkpoint);
+  const { env, user, workdir, services: declared, network, resources } = sandbox.config;
+  const services = declared.map(({ jobId: _, ...service }) => service);
+  const spec = { env, user, workdir, services, network, resources };
 
+  trace.enter('start');
   const started = await call('Starting', (callSignal) =>
-    runtime.start(instance, from, source.use, spec, callSignal),
+    runtime.start(instance, from, source.mode, spec, callSignal),
   );
   await passFaultPoint(ctx, operation, 'start-started');
+  trace.enter('observe');
   // A runtime that answers "started" and did nothing is found out here and not by the user (R70).
   const observed = await call('Observing', (callSignal) => runtime.observe(instance, callSignal));
   if (observed.is !== 'running') {
@@ -285,8 +315,10 @@ async function launch(
   await passFaultPoint(ctx, operation, 'start-observed');
   signal.throwIfAborted();
   const durationMs = Math.round(ctx.clock.monotonic() - began);
+  trace.enter('commit');
   await commitStarted(ctx, operation, { source, started, skipped, durationMs });
-  if (source.use === 'memory' && started.kind === 'memory') await clearTimeouts(ctx, source);
+  const isRestored = source.mode === 'memory' && started.mode === 'memory' && started.adopted !== true;
+  if (isRestored) await clearTimeouts(ctx, source);
 }
 
 /** Clears the recorded timeouts of earlier starts. The sandbox runs, even when this fails. */

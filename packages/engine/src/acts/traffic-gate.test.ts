@@ -7,14 +7,14 @@ describe('the traffic gate', () => {
     const asked: string[] = [];
     const gate: TrafficGate = {
       ...openGate,
-      cut: async () => void asked.push('cut'),
+      abortExchanges: async () => void asked.push('abort'),
       open: async () => void asked.push('open'),
     };
     const world = await makeWorld('sqlite', { parts: () => ({ gate }) });
     const { id } = (await world.engine.create({ org: 'org' }, {})).sandbox;
     asked.length = 0;
     await world.engine.kill({ org: 'org' }, id);
-    expect(asked).toEqual(['cut', 'open']);
+    expect(asked).toEqual(['abort', 'open']);
     await world.dispose();
   });
 });

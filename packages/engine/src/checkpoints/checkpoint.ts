@@ -8,9 +8,11 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
+import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { CheckpointStore } from '../ports/checkpoint-store.ts';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
 import type { Captured, SealedCheckpoint } from '../ports/runtime.ts';
+import { releaseObjects } from '../replication/objects.ts';
 
 export interface Checkpoint {
   readonly id: CheckpointId;
@@ -39,11 +41,17 @@ export interface Checkpoint {
   readonly createdAt: number;
   readonly sealedAt: number | null;
   readonly expiresAt: number | null;
+  /** When the checkpoint was complete in the store outside this machine. */
+  readonly replicatedAt: number | null;
+  readonly replicateAfter: number;
+  /** Failed tries to replicate it in a row, and the cause of the last one. */
+  readonly replicaFailures: number;
+  readonly replicaError: { readonly code: string; readonly message: string } | null;
 }
 
 export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, seq, parent_id, runtime, operation_id, state, has_files,
   has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
-  faults, verified_at, created_at, sealed_at, expires_at`;
+  faults, verified_at, created_at, sealed_at, expires_at, replicated_at, replicate_after, replica_failures, replica_error`;
 
 /** A row of the table; its constraints keep these types. */
 interface CheckpointRow extends Row {
@@ -72,6 +80,10 @@ interface CheckpointRow extends Row {
   readonly created_at: number;
   readonly sealed_at: number | null;
   readonly expires_at: number | null;
+  readonly replicated_at: number | null;
+  readonly replicate_after: number;
+  readonly replica_failures: number;
+  readonly replica_error: string | null;
 }
 
 /** `found` has the columns of `CHECKPOINT_COLUMNS`. */
@@ -102,6 +114,10 @@ export function toCheckpoint(found: Row): Checkpoint {
     createdAt: row.created_at,
     sealedAt: row.sealed_at,
     expiresAt: row.expires_at,
+    replicatedAt: row.replicated_at,
+    replicateAfter: row.replicate_after,
+    replicaFailures: row.replica_failures,
+    replicaError: row.replica_error === null ? null : JSON.parse(row.replica_error),
   };
 }
 
@@ -153,10 +169,10 @@ export async function findCheckpoints(
   ids: readonly CheckpointId[],
 ): Promise<Map<CheckpointId, Checkpoint>> {
   if (ids.length === 0) return new Map();
-  const marks = ids.map((_, i) => `$${i + 1}`).join(', ');
-  const rows = await db.query(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE id IN (${marks})`, [
-    ...ids,
-  ]);
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE id IN (${listPlaceholders(ids.length)})`,
+    ids,
+  );
   return new Map(rows.map(toCheckpoint).map((checkpoint) => [checkpoint.id, checkpoint]));
 }
 
@@ -255,6 +271,8 @@ export async function markDeleted(tx: Transaction, id: CheckpointId, now: number
      WHERE id = $1 AND state <> 'deleted' RETURNING id`,
     [id, now],
   );
+  // After the row of the checkpoint, as a replication locks them too.
+  await releaseObjects(tx, id);
   return rows.length > 0;
 }
 
@@ -327,7 +345,24 @@ export async function listCheckpoints(
   return rows.map(toCheckpoint);
 }
 
-export function forRuntime(store: CheckpointStore, checkpoint: Checkpoint): SealedCheckpoint {
+/** Sealed checkpoints of the organisation that have this name, of any sandbox, newest first. */
+export async function listNamed(
+  db: Queryable,
+  org: string,
+  name: string,
+  limit: number,
+): Promise<Checkpoint[]> {
+  const rows = await db.query(
+    `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
+     WHERE org = $1 AND state = 'sealed' AND id IN (SELECT checkpoint_id FROM checkpoint_names WHERE name = $2)
+     ORDER BY created_at DESC, id LIMIT $3`,
+    [org, name, limit],
+  );
+  return rows.map(toCheckpoint);
+}
+
+/** The checkpoint as a runtime needs it. */
+export function toSealedCheckpoint(store: CheckpointStore, checkpoint: Checkpoint): SealedCheckpoint {
   const { id, parts, needs, external } = checkpoint;
   return { id, parts, needs, path: external ? null : store.path(id) };
 }

@@ -2,13 +2,20 @@
  * Checks the bytes of a checkpoint: inspection before a start, and verification in the background. Each part is checked by
  * itself. `health-record.ts` records the results.
  */
-import { type CheckpointHealth, type CheckpointPart, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointHealth,
+  type CheckpointMode,
+  type CheckpointPart,
+  TorporError,
+} from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import type { ContentSelection } from '../ports/checkpoint-store.ts';
 import type { MemoryVerdict, Runtime } from '../ports/runtime.ts';
+import { fetchReplica, isReplicated, replicaFault } from '../replication/fetch.ts';
 import { withTimeout } from '../with-timeout.ts';
-import { type Checkpoint, forRuntime } from './checkpoint.ts';
+import { type Checkpoint, findCheckpoints, toSealedCheckpoint } from './checkpoint.ts';
 import { type PartCheck, provesDamage, recordChecks } from './health-record.ts';
+import { PartFault } from './part-fault.ts';
 
 /** The parts that can be checked. A checkpoint that a provider keeps counts as files: its parts are not visible. */
 function partsOf({ parts, external }: Checkpoint): readonly CheckpointPart[] {
@@ -21,23 +28,23 @@ function selectionOf({ memoryEntries }: Runtime, part: CheckpointPart): ContentS
 
 /**
  * Checks presence, sizes and seal records of what a start needs, but not the contents: that is `verify`. Throws the
- * checkpoint_* errors, with the part at fault in `details.part`.
+ * checkpoint_* errors as `PartFault`.
  */
 async function inspectFor(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: CheckpointPart,
+  mode: CheckpointMode,
   bound: { readonly ms: number; readonly signal?: AbortSignal | undefined },
 ): Promise<MemoryVerdict> {
   const runtime = runtimeOf(ctx, checkpoint);
   // One inspection of everything is the quickest when both parts are needed.
-  const selection = use === 'memory' ? undefined : selectionOf(runtime, 'files');
+  const selection = mode === 'memory' ? undefined : selectionOf(runtime, 'files');
   return withTimeout(
     ctx.clock,
     bound.ms,
     `Inspecting checkpoint ${checkpoint.id}`,
     async (callSignal) => {
-      const asking = runtime.inspect(forRuntime(ctx.store, checkpoint), callSignal);
+      const asking = runtime.checkUsable(toSealedCheckpoint(ctx.store, checkpoint), callSignal);
       asking.catch(() => {});
       // A checkpoint that the store does not have is missing, whatever the runtime answers.
       if (!checkpoint.external) await ctx.store.inspect(checkpoint.id, callSignal, selection);
@@ -45,16 +52,17 @@ async function inspectFor(
     },
     bound.signal,
   ).catch((thrown: unknown) => {
-    throw asCheckpointError(thrown, checkpoint, partAtFault(runtime, thrown));
+    throw asPartFault(thrown, checkpoint, partAtFault(runtime, thrown));
   });
 }
 
 /** Checks presence and sizes of the whole checkpoint. */
 export async function inspectWhole(ctx: Context, checkpoint: Checkpoint): Promise<void> {
-  await inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms: ctx.settings.callMs });
+  await inspectFor(ctx, checkpoint, widestMode(checkpoint), { ms: ctx.settings.callMs });
 }
 
-function wholeOf(checkpoint: Checkpoint): CheckpointPart {
+/** The mode of a start that uses every part. */
+function widestMode(checkpoint: Checkpoint): CheckpointMode {
   return partsOf(checkpoint).includes('memory') ? 'memory' : 'files';
 }
 
@@ -70,7 +78,7 @@ async function inspectMemory(
     `Inspecting the memory of checkpoint ${checkpoint.id}`,
     (callSignal) => ctx.store.inspect(checkpoint.id, callSignal, selection),
   ).catch((thrown: unknown) => {
-    throw asCheckpointError(thrown, checkpoint, 'memory');
+    throw asPartFault(thrown, checkpoint, 'memory');
   });
 }
 
@@ -91,23 +99,72 @@ export async function proofAgainstFiles(
   checkpoint: Checkpoint,
 ): Promise<TorporError | undefined> {
   const { error } = await inspectPart(ctx, checkpoint, 'files', ctx.settings.callMs);
-  return provesDamage(error) ? error : undefined;
+  if (!provesDamage(error)) return undefined;
+  if (!isReplicated(checkpoint)) return error;
+  const fault = await replicaFault(ctx, checkpoint, ctx.settings.callMs);
+  return provesDamage(fault) ? error : undefined;
 }
 
-/** Inspects what a start is going to use, records the result, and throws when it cannot be used. */
+/**
+ * Inspects what a start is going to use, records the result, and throws when it cannot be used. Parts that this machine has
+ * lost are brought back when the checkpoint is replicated.
+ */
 export async function checkBeforeStart(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: CheckpointPart,
+  mode: CheckpointMode,
   signal: AbortSignal,
 ): Promise<void> {
-  const { id } = checkpoint;
-  const parts = partsOf(checkpoint).filter((part) => part === 'files' || use === 'memory');
+  if (!isReplicated(checkpoint)) return checkForStart(ctx, checkpoint, mode, signal, 'record');
+  try {
+    await checkForStart(ctx, checkpoint, mode, signal, 'leave');
+  } catch (thrown) {
+    if (!isCuredByReplica(thrown)) throw thrown;
+    await bringBack(ctx, checkpoint, thrown, signal);
+    const [again = checkpoint] = (await findCheckpoints(ctx.db, [checkpoint.id])).values();
+    await checkForStart(ctx, again, mode, signal, 'record');
+  }
+}
+
+/** A program that memory needs is a part of the replica too. */
+function isCuredByReplica(thrown: unknown): boolean {
+  return provesDamage(thrown) || (thrown instanceof TorporError && thrown.code === 'checkpoint_incompatible');
+}
+
+/** Throws only when the store cannot be used now. What the store has lost too is left to the check that follows. */
+async function bringBack(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  thrown: unknown,
+  signal: AbortSignal,
+): Promise<void> {
+  const isKnown = checkpoint.faults.some(({ found }) => found !== 'inspection');
+  try {
+    await fetchReplica(ctx, checkpoint, isKnown ? 'contents' : 'presence', signal);
+  } catch (failure) {
+    if (!provesDamage(failure)) throw failure;
+    ctx.report('a checkpoint is lost in the store too', {
+      checkpointId: checkpoint.id,
+      error: failure,
+      local: thrown,
+    });
+  }
+}
+
+async function checkForStart(
+  ctx: Context,
+  checkpoint: Checkpoint,
+  mode: CheckpointMode,
+  signal: AbortSignal,
+  damage: 'record' | 'leave',
+): Promise<void> {
+  const parts = partsOf(checkpoint).filter((part) => part === 'files' || mode === 'memory');
   let verdict: MemoryVerdict;
   try {
-    verdict = await inspectFor(ctx, checkpoint, use, { ms: ctx.settings.callMs, signal });
+    verdict = await inspectFor(ctx, checkpoint, mode, { ms: ctx.settings.callMs, signal });
   } catch (thrown) {
-    if (provesDamage(thrown)) await recordChecks(ctx, checkpoint, [faultOf(thrown, 'inspection')]);
+    if (provesDamage(thrown) && damage === 'record')
+      await recordChecks(ctx, checkpoint, [faultOf(thrown, 'inspection')]);
     throw thrown;
   }
   if (checkpoint.health !== 'ok') {
@@ -115,11 +172,12 @@ export async function checkBeforeStart(
     await recordChecks(ctx, checkpoint, checks);
     for (const part of parts) await readAgain(ctx, checkpoint, part, signal);
   }
-  if (use === 'memory' && !verdict.usable) {
-    throw new TorporError('checkpoint_incompatible', `The memory of ${id}: ${verdict.why}.`, {
-      checkpointId: id,
-      details: { location: checkpoint.location, part: 'memory' },
-    });
+  if (mode === 'memory' && !verdict.usable) {
+    const error = new TorporError(
+      'checkpoint_incompatible',
+      `The memory of ${checkpoint.id}: ${verdict.why}.`,
+    );
+    throw new PartFault(error, checkpoint, 'memory');
   }
 }
 
@@ -138,35 +196,67 @@ async function readAgain(
   if (check.error === null) return;
   // If the memory cannot be read, keep the recorded fault and try the next source.
   if (part === 'files' || provesDamage(check.error)) throw check.error;
-  throw asCheckpointError(new TorporError(known.code, known.detail), checkpoint, part);
+  throw asPartFault(new TorporError(known.code, known.detail), checkpoint, part);
 }
 
-/** Records that a start failed because of the checkpoint itself, although presence and sizes are right. */
+/** Records that a start failed because of the checkpoint itself, although `checkBeforeStart` found no fault. */
 export async function recordStartFault(
   ctx: Context,
   checkpoint: Checkpoint,
-  use: CheckpointPart,
+  mode: CheckpointMode,
   error: TorporError,
 ): Promise<void> {
-  const part = checkpoint.external ? 'files' : use;
+  // The caller has inspected the files, so a start from memory failed because of the memory.
+  const part: CheckpointPart = checkpoint.external ? 'files' : mode;
   const again = await inspectPart(ctx, checkpoint, part, ctx.settings.callMs);
   const check: PartCheck = provesDamage(again.error) ? again : { part, found: 'contents', error };
   await recordChecks(ctx, checkpoint, [check]);
 }
 
-/** Checks presence and sizes of every part, for the rounds. */
-export async function checkParts(ctx: Context, checkpoint: Checkpoint): Promise<readonly PartCheck[]> {
+/** The result of a check of every part. */
+interface PartsCheck {
+  readonly checks: readonly PartCheck[];
+  /** Why memory that is not damaged cannot be restored here. Null when it can be restored, or this is not known. */
+  readonly unusableMemory: string | null;
+}
+
+/** Checks presence and sizes of every part. */
+export async function checkParts(ctx: Context, checkpoint: Checkpoint): Promise<PartsCheck> {
   const ms = ctx.settings.inspectMs;
   const parts = partsOf(checkpoint);
-  const error = await failureOf(inspectFor(ctx, checkpoint, wholeOf(checkpoint), { ms }));
-  if (!provesDamage(error)) return parts.map((part) => ({ part, found: 'inspection', error }));
-  return Promise.all(parts.map((part) => inspectPart(ctx, checkpoint, part, ms)));
+  const inspection = inspectFor(ctx, checkpoint, widestMode(checkpoint), { ms });
+  const error = await failureOf(inspection);
+  if (provesDamage(error) && isReplicated(checkpoint)) {
+    // The next start fetches what this machine has lost, so what counts is the store.
+    const fault = await replicaFault(ctx, checkpoint, ms);
+    if (!provesDamage(fault)) {
+      const checks = parts.map((part): PartCheck => ({ part, found: 'inspection', error: fault }));
+      return { checks, unusableMemory: null };
+    }
+  }
+  if (provesDamage(error)) {
+    const checks = await Promise.all(parts.map((part) => inspectPart(ctx, checkpoint, part, ms)));
+    return { checks, unusableMemory: null };
+  }
+  const checks = parts.map((part): PartCheck => ({ part, found: 'inspection', error }));
+  return { checks, unusableMemory: error === null ? whyUnusable(checkpoint, await inspection) : null };
+}
+
+function whyUnusable(checkpoint: Checkpoint, verdict: MemoryVerdict): string | null {
+  return partsOf(checkpoint).includes('memory') && !verdict.usable ? verdict.why : null;
 }
 
 /** Reads every byte of the checkpoint, and records and returns its health. */
 export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
   const checks: PartCheck[] = [];
-  for (const part of partsOf(checkpoint)) checks.push(await verifyPart(ctx, checkpoint, part));
+  for (const part of partsOf(checkpoint)) {
+    let check = await verifyPart(ctx, checkpoint, part);
+    if (provesDamage(check.error) && isReplicated(checkpoint)) {
+      const isBack = await fetchReplica(ctx, checkpoint, 'contents', ctx.stopping).catch(() => false);
+      if (isBack) check = await verifyPart(ctx, checkpoint, part);
+    }
+    checks.push(check);
+  }
   const scrubbedAt = ctx.clock.now();
   // Contents that could not be read are neither healthy nor damaged; the last verification stays valid.
   const isRead = checks.every(({ error }) => error === null || provesDamage(error));
@@ -186,15 +276,15 @@ async function verifyPart(
     `Verifying the ${part} of checkpoint ${checkpoint.id}`,
     async (callSignal) => {
       if (!checkpoint.external) {
-        // A damaged manifest that its parts can prove is mended first. What else is wrong is for `verify` to say.
+        // First rebuilds a damaged manifest from its part records. `verify` reports everything else.
         await ctx.store.rebuild(checkpoint.id, callSignal).catch(() => {});
         await ctx.store.verify(checkpoint.id, callSignal, selectionOf(runtime, part));
       }
-      if (part === 'files') await runtime.verify(forRuntime(ctx.store, checkpoint), callSignal);
+      if (part === 'files') await runtime.verify(toSealedCheckpoint(ctx.store, checkpoint), callSignal);
     },
     signal,
   ).catch((thrown: unknown) => {
-    throw asCheckpointError(thrown, checkpoint, part);
+    throw asPartFault(thrown, checkpoint, part);
   });
   const error = await failureOf(reading);
   if (!provesDamage(error)) return { part, found: 'contents', error };
@@ -204,7 +294,7 @@ async function verifyPart(
 }
 
 function faultOf(error: TorporError, found: PartCheck['found']): PartCheck {
-  return { part: error.toBody().details?.['part'] === 'memory' ? 'memory' : 'files', found, error };
+  return { part: error instanceof PartFault ? error.part : 'files', found, error };
 }
 
 /** Known by the entry that the store's error names. Errors of a runtime are about the files. */
@@ -215,14 +305,12 @@ function partAtFault({ memoryEntries }: Runtime, thrown: unknown): CheckpointPar
 }
 
 /** A store that does not answer in time leaves the checkpoint unread, which is no fault of the checkpoint. */
-function asCheckpointError(thrown: unknown, checkpoint: Checkpoint, part: CheckpointPart): unknown {
+function asPartFault(thrown: unknown, checkpoint: Checkpoint, part: CheckpointPart): unknown {
   if (!(thrown instanceof TorporError)) return thrown;
-  const fields = { checkpointId: checkpoint.id, details: { location: checkpoint.location, part } };
-  if (thrown.code !== 'timeout') return thrown.with(fields);
-  return new TorporError('checkpoint_unreadable', `Checkpoint ${checkpoint.id} could not be read in time.`, {
-    ...fields,
-    cause: thrown,
-  });
+  if (thrown.code !== 'timeout') return new PartFault(thrown, checkpoint, part);
+  const message = `Checkpoint ${checkpoint.id} could not be read in time.`;
+  const unreadable = new TorporError('checkpoint_unreadable', message, { cause: thrown });
+  return new PartFault(unreadable, checkpoint, part);
 }
 
 async function failureOf(work: Promise<unknown>): Promise<TorporError | null> {

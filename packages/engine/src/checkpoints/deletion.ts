@@ -5,7 +5,7 @@
  * A checkpoint is first marked as deleted in the database, then its bytes are removed. A crash in between leaves
  * bytes that the next round finds by their row.
  */
-import { type CheckpointId, type EventData, type SandboxId, TorporError } from '@torpor/protocol';
+import { type Actor, type CheckpointId, type EventData, type SandboxId, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import { recordEvent } from '../ledger/transition.ts';
 import { ConstraintViolation, type Queryable } from '../ports/database.ts';
@@ -15,10 +15,10 @@ import {
   CHECKPOINT_COLUMNS,
   type Checkpoint,
   findCheckpoint,
-  forRuntime,
   getCheckpoint,
   markDeleted,
   toCheckpoint,
+  toSealedCheckpoint,
 } from './checkpoint.ts';
 
 /** No sandbox, template or other checkpoint uses the checkpoint. */
@@ -63,6 +63,7 @@ export async function deleteIfUnreferenced(
   ctx: Context,
   id: CheckpointId,
   why: EventData<'checkpoint.deleted'>['why'],
+  by?: Actor,
 ): Promise<boolean> {
   const checkpoint = await findCheckpoint(ctx.db, id);
   if (checkpoint === undefined || checkpoint.state === 'deleted') return false;
@@ -79,7 +80,7 @@ export async function deleteIfUnreferenced(
         sandbox,
         'checkpoint.deleted',
         { checkpointId: id, why },
-        { operationId: null },
+        { operationId: null, by },
       );
     });
     return true;
@@ -91,13 +92,18 @@ export async function deleteIfUnreferenced(
 }
 
 /** Deletes at a caller's request; refuses with the users of the checkpoint when it has any. */
-export async function deleteCheckpoint(ctx: Context, org: string, id: CheckpointId): Promise<void> {
+export async function deleteCheckpoint(
+  ctx: Context,
+  org: string,
+  id: CheckpointId,
+  by?: Actor,
+): Promise<void> {
   const checkpoint = await getCheckpoint(ctx.db, id, org);
   if (checkpoint.state === 'deleted') return;
   if (
     checkpoint.org === org &&
     checkpoint.state === 'sealed' &&
-    (await deleteIfUnreferenced(ctx, id, 'request'))
+    (await deleteIfUnreferenced(ctx, id, 'request', by))
   ) {
     ctx.background.run(`removing checkpoint ${id}`, () =>
       removeBytes(ctx, { ...checkpoint, state: 'deleted' }),
@@ -130,7 +136,7 @@ export async function removeBytes(ctx: Context, checkpoint: Checkpoint): Promise
     ctx.settings.callMs,
     `Removing checkpoint ${checkpoint.id}`,
     async (signal) => {
-      await runtimeOf(ctx, checkpoint).discard(forRuntime(ctx.store, checkpoint), signal);
+      await runtimeOf(ctx, checkpoint).discard(toSealedCheckpoint(ctx.store, checkpoint), signal);
       await ctx.store.remove(checkpoint.id);
     },
   );

@@ -12,7 +12,7 @@ export function requireForkable(ctx: Context, checkpoint: Checkpoint): void {
 }
 
 /** Refuses a checkpoint that the next start of its own sandbox uses up. */
-export async function requireReplayable(db: Queryable, { checkpointId }: Sandbox): Promise<void> {
+export async function requireAttachedReplayable(db: Queryable, { checkpointId }: Sandbox): Promise<void> {
   const attached = checkpointId === null ? undefined : await findCheckpoint(db, checkpointId);
   if (attached !== undefined && !attached.replayable) throw onlyForItsOwnSandbox(attached);
 }

@@ -16,6 +16,7 @@ beforeEach(async () => {
   provider = new ProviderRuntime();
   world = await makeWorld('sqlite', { runtimes: () => [provider] });
   engine = world.engine;
+  world.runtime.keepsInstances = false;
 });
 afterEach(() => world.dispose());
 

@@ -16,6 +16,8 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
   beforeEach(async () => {
     world = await makeWorld(kind, { settings: { clockJumpMs: Number.POSITIVE_INFINITY } });
     engine = world.engine;
+    // Every start reads its image, unless a test says otherwise.
+    world.runtime.keepsInstances = false;
     hanging = new Set();
     const start = world.runtime.start.bind(world.runtime);
     Object.assign(world.runtime, {
@@ -115,6 +117,15 @@ describe.each(databaseKinds)('a memory image whose restore times out, on %s', (k
     // After a restore of another sandbox, the next resume does not wait for the memory.
     await anotherWakes();
     expect(await engine.resume(caller, id)).toMatchObject({ source: { kind: 'files' }, lost: ['processes'] });
+  });
+
+  it('is tried again when another sandbox only went on in memory, which restores no image (R93)', async () => {
+    const { id, checkpointId } = await neverWaking();
+    expect(await resume(engine, id)).toMatchObject({ code: 'timeout' });
+    world.runtime.keepsInstances = true;
+    await anotherWakes();
+    expect(await resume(engine, id)).toMatchObject({ code: 'timeout' });
+    expect(await faultsOf(checkpointId)).toMatchObject([{ code: 'timeout', times: 2 }]);
   });
 
   it('is remembered by a server that starts later (R93)', async () => {

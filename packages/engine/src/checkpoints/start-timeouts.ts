@@ -3,13 +3,15 @@
  *
  * One timeout proves nothing, because the machine may be busy. Two timeouts, with a successful restore of another
  * image after the first, count as a fault of the image. The count is in the checkpoint's row, so that it survives
- * the server. The time of the last successful restore is in memory; a new server waits for one of its own.
+ * the server. The time of the last successful restore is in memory: a new server concludes nothing before it has restored
+ * an image itself.
  */
 import { type CheckpointFault, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Checkpoint } from './checkpoint.ts';
 import { recordStartFaultOfMemory } from './health-record.ts';
+import { PartFault } from './part-fault.ts';
 
 const TIMEOUTS_TO_CONCLUDE = 2;
 
@@ -80,10 +82,8 @@ function startFaultOf({ faults }: Checkpoint): CheckpointFault | undefined {
   return faults.find(({ found }) => found === 'start');
 }
 
-function asError({ id, location }: Checkpoint, { code, detail }: CheckpointFault): TorporError {
-  return new TorporError(code, `The memory of ${id} cannot be used: ${detail}.`, {
-    checkpointId: id,
-    hint: 'Allow the fallback "files"; the memory is kept with the checkpoint.',
-    details: { location, part: 'memory' },
-  });
+function asError(checkpoint: Checkpoint, { code, detail }: CheckpointFault): TorporError {
+  const hint = 'Allow the fallback "files"; the memory is kept with the checkpoint.';
+  const error = new TorporError(code, `The memory of ${checkpoint.id} cannot be used: ${detail}.`, { hint });
+  return new PartFault(error, checkpoint, 'memory');
 }

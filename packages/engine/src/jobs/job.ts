@@ -10,7 +10,7 @@ import {
   type TrackedJobKind,
   type TrackedJobView,
 } from '@torpor/protocol';
-import { placeholders } from '../ledger/placeholders.ts';
+import { listPlaceholders, placeholders } from '../ledger/placeholders.ts';
 import type { Queryable, Row, SqlValue, Transaction } from '../ports/database.ts';
 
 export interface TrackedJob {
@@ -92,11 +92,10 @@ export async function listJobs(
   last: Pick<TrackedJob, 'id' | 'createdAt'> | undefined,
   limit: number,
 ): Promise<TrackedJob[]> {
-  const marks = states.map((_, i) => `$${i + 5}`).join(', ');
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM jobs
      WHERE sandbox_id = $1 AND (created_at < $2 OR (created_at = $2 AND id < $3))
-       ${states.length === 0 ? '' : `AND state IN (${marks})`}
+       ${states.length === 0 ? '' : `AND state IN (${listPlaceholders(states.length, 5)})`}
      ORDER BY created_at DESC, id DESC LIMIT $4`,
     [sandboxId, last?.createdAt ?? Number.MAX_SAFE_INTEGER, last?.id ?? '', limit, ...states],
   );

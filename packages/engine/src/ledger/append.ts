@@ -1,5 +1,6 @@
 /** Appends events to the ledger. A trigger of the database projects each event onto its sandbox; see the migrations. */
 import type {
+  Actor,
   CheckpointId,
   EventData,
   EventId,
@@ -17,6 +18,8 @@ export interface NewEvent<T extends EventType = EventType> {
   readonly type: T;
   readonly data: EventData<T>;
   readonly operationId: OperationId | null;
+  /** Who asked for the change, when it is not part of an operation: an operation has its own record. */
+  readonly by?: Actor | undefined;
   /** What the event changes of the sandbox. Undefined leaves the field as it is. */
   readonly state?: SandboxState | undefined;
   readonly generation?: number | undefined;
@@ -63,7 +66,7 @@ async function appendPage(tx: Transaction, sandbox: Sandbox, events: readonly Ne
   }
   await tx.query(
     `INSERT INTO events (sandbox_id, seq, position, id, org, at, type, previous_seq, previous_state, state,
-       generation, base_id, checkpoint_id, operation_id, data)
+       generation, base_id, checkpoint_id, operation_id, key_id, subject, data)
      VALUES ${placeholders(events.length, params.length / events.length)}`,
     params,
   );
@@ -97,6 +100,8 @@ function valuesOf(before: Sandbox, after: Sandbox, event: NewEvent, position: nu
     after.baseId,
     after.checkpointId,
     event.operationId,
+    event.by?.keyId ?? null,
+    event.by?.subject ?? null,
     JSON.stringify(event.data),
   ];
 }

@@ -6,7 +6,7 @@ import type { Queryable, Row } from '../ports/database.ts';
 const COLUMNS = `id, sandbox_id, seq, position, at, type, previous_state, state, generation, checkpoint_id,
   operation_id, data`;
 
-function toEvent(row: Row): EventView {
+export function toEvent(row: Row): EventView {
   return {
     id: row['id'],
     sandboxId: row['sandbox_id'],
@@ -38,6 +38,30 @@ export async function readEvents(db: Queryable, cursor: Cursor, limit: number): 
       : await db.query(
           `SELECT ${COLUMNS} FROM events WHERE org = $1 AND position > $2 ORDER BY position LIMIT $3`,
           [cursor.org, cursor.afterPosition, limit],
+        );
+  return rows.map(toEvent);
+}
+
+/** How far a reader has come backwards, from the newest event. */
+export type BackwardCursor =
+  | { readonly sandboxId: SandboxId; readonly beforeSeq: number }
+  | { readonly org: string; readonly beforePosition: number };
+
+/** Newest first. */
+export async function readEventsBackwards(
+  db: Queryable,
+  cursor: BackwardCursor,
+  limit: number,
+): Promise<EventView[]> {
+  const rows =
+    'sandboxId' in cursor
+      ? await db.query(
+          `SELECT ${COLUMNS} FROM events WHERE sandbox_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3`,
+          [cursor.sandboxId, cursor.beforeSeq, limit],
+        )
+      : await db.query(
+          `SELECT ${COLUMNS} FROM events WHERE org = $1 AND position < $2 ORDER BY position DESC LIMIT $3`,
+          [cursor.org, cursor.beforePosition, limit],
         );
   return rows.map(toEvent);
 }

@@ -9,6 +9,7 @@ import { appendEvents, type NewEvent } from './append.ts';
 /** What an event has beside its type and data, and the changes that are written with it. */
 interface EventFields {
   readonly operationId: OperationId | null;
+  readonly by?: NewEvent['by'];
   /** Changes of the sandbox's row. */
   readonly change?: SandboxChange;
   readonly generation?: number;

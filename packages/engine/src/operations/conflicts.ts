@@ -23,8 +23,9 @@ export function supersedes(requested: NewRequest, open: Operation): boolean {
  */
 export function isIdentical(open: Operation, requested: NewRequest): boolean {
   if (requested.kind === 'fork') return false;
-  const essence = ({ timeoutSeconds: _, ...rest }: Readonly<Record<string, unknown>>) => canonical(rest);
-  return open.kind === requested.kind && essence(open.request) === essence(requested.request);
+  const withoutTimeout = ({ timeoutSeconds: _, ...rest }: Readonly<Record<string, unknown>>) =>
+    canonical(rest);
+  return open.kind === requested.kind && withoutTimeout(open.request) === withoutTimeout(requested.request);
 }
 
 export function transitioning(open: Operation): TorporError {

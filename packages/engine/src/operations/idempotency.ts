@@ -5,8 +5,8 @@ import type { Transaction } from '../ports/database.ts';
 
 export interface Key {
   readonly org: string;
-  /** The scope of the key: the verb and the sandbox that it acts on. */
-  readonly route: string;
+  /** The verb and the sandbox that it acts on (the column `route`). */
+  readonly scope: string;
   readonly key: string;
   readonly bodyHash: string;
 }
@@ -31,13 +31,13 @@ export function canonical(value: unknown): string {
 export async function findByKey(tx: Transaction, key: Key, now: number): Promise<OperationId | undefined> {
   const [row] = await tx.query<{ body_hash: string; operation_id: OperationId; expires_at: number }>(
     'SELECT body_hash, operation_id, expires_at FROM idempotency_keys WHERE org = $1 AND route = $2 AND key = $3',
-    [key.org, key.route, key.key],
+    [key.org, key.scope, key.key],
   );
   if (row === undefined) return undefined;
   if (row.expires_at <= now) {
     await tx.query('DELETE FROM idempotency_keys WHERE org = $1 AND route = $2 AND key = $3', [
       key.org,
-      key.route,
+      key.scope,
       key.key,
     ]);
     return undefined;
@@ -64,7 +64,7 @@ export async function rememberKey(
   await tx.query(
     `INSERT INTO idempotency_keys (org, route, key, body_hash, operation_id, expires_at)
      VALUES ($1, $2, $3, $4, $5, $6)`,
-    [key.org, key.route, key.key, key.bodyHash, operationId, expiresAt],
+    [key.org, key.scope, key.key, key.bodyHash, operationId, expiresAt],
   );
 }
 

@@ -5,11 +5,13 @@ import { recordEvent } from '../ledger/transition.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
 import { FenceLost, type Operation, requireFence, setPhase } from './operation.ts';
+import type { OperationTrace } from './operation-trace.ts';
 
 export interface OperationHandle {
   readonly operation: Operation;
   /** Fires when the deadline passes or another operation supersedes this one. */
   readonly signal: AbortSignal;
+  readonly trace: OperationTrace;
 }
 
 /** One transaction of an operation: locks the sandbox and throws `FenceLost` unless this server holds the fence. */
@@ -31,6 +33,11 @@ export async function fencedTransaction<T>(
  */
 export class CommitUnknown extends Error {
   override readonly name = 'CommitUnknown';
+}
+
+/** After these errors this server must not end the operation: another server, or the reconciler, does. */
+export function leavesOperationOpen(thrown: unknown): thrown is FenceLost | CommitUnknown {
+  return thrown instanceof FenceLost || thrown instanceof CommitUnknown;
 }
 
 /**

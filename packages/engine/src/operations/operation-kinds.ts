@@ -3,6 +3,7 @@
  * only require what the engine reads back: rows of earlier versions must stay readable.
  */
 import {
+  checkpointModeSchema,
   fallbackSchema,
   idSchema,
   lossSchema,
@@ -17,7 +18,7 @@ const nothing = z.object({});
 
 /** What a start may be asked for, by whichever kind. */
 const startFields = { from: checkpointId.optional(), fallback: z.array(fallbackSchema).optional() };
-const mode = z.enum(['memory', 'files']);
+const mode = checkpointModeSchema;
 
 /** What a sandbox was started from, what it lost, and which better sources could not be used, if any. */
 export const startResultSchema = z.object({
@@ -71,10 +72,13 @@ type Results = { [P in OperationKind]: NonNullable<Extract<OperationBody, { kind
 export type RequestOf<K extends OperationKind> = Requests[K];
 export type ResultOf<K extends OperationKind> = Results[K];
 
-/** Which kinds of operations satisfy each kind of request; a repeated request gets the last such operation. */
+/**
+ * The kinds of operations whose result answers each kind of request. A pause is answered by a snapshot or a fork too: it
+ * has sealed the sandbox and could not start it again.
+ */
 export const KINDS_THAT_SATISFY = {
   create: ['create'],
-  pause: ['pause', 'recover'],
+  pause: ['pause', 'recover', 'snapshot', 'fork'],
   resume: ['create', 'resume', 'rollback'],
   snapshot: ['snapshot'],
   fork: ['fork'],
@@ -85,5 +89,10 @@ export const KINDS_THAT_SATISFY = {
 export type RequestedKind = keyof typeof KINDS_THAT_SATISFY;
 /** Kinds of requests that succeed without an operation when the sandbox is in the requested state already. */
 export type IdempotentKind = 'pause' | 'resume' | 'kill';
+
+export function isIdempotent(kind: RequestedKind): kind is IdempotentKind {
+  return kind === 'pause' || kind === 'resume' || kind === 'kill';
+}
+
 /** The kinds of the operations that answer a request. */
 export type AnswerKind<K extends RequestedKind> = (typeof KINDS_THAT_SATISFY)[K][number];

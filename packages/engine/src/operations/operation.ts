@@ -1,8 +1,10 @@
 /** Operations as the database has them: one durable request on one sandbox. */
 import {
+  type Actor,
   type CheckpointId,
   type ErrorBody,
-  type EventData,
+  EVENT_DATA,
+  type EventType,
   type Fallback,
   type OperationId,
   type OperationKind,
@@ -11,13 +13,22 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
+import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
-import { operationBodySchema, type RequestOf, type ResultOf } from './operation-kinds.ts';
+import { parseStoredError } from '../stored-error.ts';
+import {
+  type IdempotentKind,
+  operationBodySchema,
+  type RequestOf,
+  type ResultOf,
+} from './operation-kinds.ts';
 
 /** What operations of every kind have. */
 interface OperationFields {
   readonly id: OperationId;
   readonly org: string;
+  /** Who asked for it; null when the server did. */
+  readonly by: Actor | null;
   readonly sandboxId: SandboxId;
   /** The operation that made this one: the fork, for the creates of its children. */
   readonly parentId: OperationId | null;
@@ -60,12 +71,14 @@ function startsSandbox(operation: Operation): operation is Operation<'create' | 
   return operation.kind === 'create' || operation.kind === 'resume' || operation.kind === 'rollback';
 }
 
-const COLUMNS = `id, org, sandbox_id, parent_id, kind, request, reason, owner, fence, phase, started_at, deadline_at, ended_at,
+const COLUMNS = `id, org, key_id, subject, sandbox_id, parent_id, kind, request, reason, owner, fence, phase, started_at, deadline_at, ended_at,
   outcome, result, error`;
 
 interface OperationRow extends Row {
   readonly id: OperationId;
   readonly org: string;
+  readonly key_id: string | null;
+  readonly subject: string | null;
   readonly sandbox_id: SandboxId;
   readonly parent_id: OperationId | null;
   readonly kind: OperationKind;
@@ -86,6 +99,7 @@ function toOperation(row: OperationRow): Operation {
   return {
     id: row.id,
     org: row.org,
+    by: actorOf(row),
     sandboxId: row.sandbox_id,
     parentId: row.parent_id,
     reason: row.reason,
@@ -96,14 +110,18 @@ function toOperation(row: OperationRow): Operation {
     deadlineAt: row.deadline_at,
     endedAt: row.ended_at,
     outcome: row.outcome,
-    // `TorporError.fromBody` reads codes of newer versions too, which a schema would refuse.
-    error: row.error === null ? null : (JSON.parse(row.error) as ErrorBody),
+    error: parseStoredError(row.error),
     ...operationBodySchema.parse({
       kind: row.kind,
       request: JSON.parse(row.request),
       result: row.result === null ? null : JSON.parse(row.result),
     }),
   };
+}
+
+/** The actor in the columns of a row. */
+export function actorOf({ key_id, subject }: Row): Actor | null {
+  return typeof key_id === 'string' && typeof subject === 'string' ? { keyId: key_id, subject } : null;
 }
 
 /** This server may no longer write for the operation: it was superseded, or another server took it over. */
@@ -120,8 +138,8 @@ export class FenceLost extends Error {
 export async function insertOperation(tx: Transaction, operation: Operation): Promise<void> {
   await tx.query(
     `INSERT INTO operations (id, org, sandbox_id, kind, request, reason, owner, fence, phase, started_at, deadline_at,
-       parent_id)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+       parent_id, key_id, subject)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
     [
       operation.id,
       operation.org,
@@ -135,6 +153,8 @@ export async function insertOperation(tx: Transaction, operation: Operation): Pr
       operation.startedAt,
       operation.deadlineAt,
       operation.parentId,
+      operation.by?.keyId ?? null,
+      operation.by?.subject ?? null,
     ],
   );
 }
@@ -161,18 +181,31 @@ export async function listChildren(db: Queryable, id: OperationId): Promise<Oper
   return rows.map(toOperation);
 }
 
-/** The newest operation of these kinds that succeeded, to answer a request for the state that the sandbox is in already. */
-export async function findLastSucceeded(
+/** The events by which a sandbox comes into the state that each of these requests asks for. */
+const EVENTS_OF_STATE: Readonly<Record<IdempotentKind, readonly EventType[]>> = {
+  pause: ['sandbox.paused', 'sandbox.recovered'],
+  resume: ['sandbox.started', 'sandbox.resumed'],
+  kill: ['sandbox.killed'],
+};
+
+/**
+ * The operation that put the sandbox into the state that a request asks for: by the ledger, because an operation of
+ * another kind may have done so (a snapshot that could not start the sandbox again has paused it). Undefined when that
+ * operation failed: its outcome does not answer the request.
+ */
+export async function findOperationOfState(
   db: Queryable,
   sandboxId: SandboxId,
-  kinds: readonly OperationKind[],
+  requested: IdempotentKind,
 ): Promise<Operation | undefined> {
-  const marks = kinds.map((_, i) => `$${i + 2}`).join(', ');
+  const types = EVENTS_OF_STATE[requested];
   const [row] = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
-     WHERE sandbox_id = $1 AND outcome = 'succeeded' AND kind IN (${marks})
-     ORDER BY started_at DESC, id DESC LIMIT 1`,
-    [sandboxId, ...kinds],
+     WHERE outcome = 'succeeded' AND id = (
+       SELECT operation_id FROM events
+       WHERE sandbox_id = $1 AND type IN (${listPlaceholders(types.length, 2)})
+       ORDER BY seq DESC LIMIT 1)`,
+    [sandboxId, ...types],
   );
   return row === undefined ? undefined : toOperation(row);
 }
@@ -204,9 +237,8 @@ export async function openOperationsOf(
   sandboxIds: readonly SandboxId[],
 ): Promise<Map<SandboxId, OpenOperation>> {
   if (sandboxIds.length === 0) return new Map();
-  const marks = sandboxIds.map((_, i) => `$${i + 1}`).join(', ');
   const rows = await db.query<{ id: OperationId; kind: OperationKind; sandbox_id: SandboxId }>(
-    `SELECT id, kind, sandbox_id FROM operations WHERE ended_at IS NULL AND sandbox_id IN (${marks})`,
+    `SELECT id, kind, sandbox_id FROM operations WHERE ended_at IS NULL AND sandbox_id IN (${listPlaceholders(sandboxIds.length)})`,
     sandboxIds,
   );
   return new Map(rows.map(({ id, kind, sandbox_id }) => [sandbox_id, { id, kind }]));
@@ -309,6 +341,8 @@ export interface Phase {
   readonly detail?: string;
 }
 
+const phaseSchema = EVENT_DATA['operation.phase'].pick({ phase: true, detail: true });
+
 /** The phases that the operation has reached, from the ledger. */
 export async function phasesOf(db: Queryable, operation: Operation): Promise<Phase[]> {
   const rows = await db.query<{ data: string; at: number }>(
@@ -317,7 +351,7 @@ export async function phasesOf(db: Queryable, operation: Operation): Promise<Pha
     [operation.sandboxId, operation.id],
   );
   return rows.map(({ data, at }) => {
-    const { phase, detail } = JSON.parse(data) as EventData<'operation.phase'>;
+    const { phase, detail } = phaseSchema.parse(JSON.parse(data));
     return { phase, at, ...(detail === undefined ? {} : { detail }) };
   });
 }

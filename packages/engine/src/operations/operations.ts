@@ -4,6 +4,7 @@
  * asked for supersedes the open operation.
  */
 import {
+  type Actor,
   type OperationId,
   type OperationKind,
   type Reason,
@@ -14,15 +15,16 @@ import type { Context } from '../context.ts';
 import type { LedgerNotifications } from '../ledger/read.ts';
 import { decide } from '../lifecycle.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
+import type { Span } from '../ports/tracing.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import { isIdentical, refused, supersedes, transitioning } from './conflicts.ts';
 import { findByKey, hashBody, type Key, rememberKey } from './idempotency.ts';
 import {
   endOperation,
   FenceLost,
-  findLastSucceeded,
   findOpenOperation,
   findOperation,
+  findOperationOfState,
   insertOperation,
   type Operation,
   outcomeError,
@@ -32,19 +34,25 @@ import type { OperationHandle } from './operation-handle.ts';
 import {
   type AnswerKind,
   type IdempotentKind,
+  isIdempotent,
   KINDS_THAT_SATISFY,
   type RequestedKind,
   type RequestOf,
 } from './operation-kinds.ts';
+import { OperationTrace } from './operation-trace.ts';
 
 /** Who sends a request, and how a repetition of the request is recognised. */
 export interface Caller {
   readonly org: string;
+  /** The key and user of the request, for the audit. Absent: no key was involved. */
+  readonly by?: Actor | undefined;
   /** The API that the caller speaks; a sandbox keeps the dialect of the caller that created it. */
   readonly dialect?: Dialect | undefined;
   readonly idempotencyKey?: string;
   /** Ends the caller's waiting, not the operation. */
   readonly signal?: AbortSignal;
+  /** The operation is traced within this span. Absent: it begins a trace of its own. */
+  readonly span?: Span | undefined;
 }
 
 /** A request for a new operation. */
@@ -108,12 +116,15 @@ type Acceptance<A> =
       /** The result of `onAccept`. */
       readonly accepted: A;
     }
-  /** `replayed`: the idempotency key was used before, however long ago. */
+  /** `replayed`: the idempotency key was used within the last day, also for an operation that has ended. */
   | { readonly is: 'joined' | 'replayed'; readonly operation: Pick<Operation, 'id'> }
   | AlreadyInState;
 
 /** What operations need of the context that they are part of. */
-type OperationDependencies = Pick<Context, 'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report'>;
+type OperationDependencies = Pick<
+  Context,
+  'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report' | 'tracing'
+>;
 
 interface Driven {
   readonly done: Promise<void>;
@@ -143,18 +154,36 @@ export class Operations {
   async runIdempotent<K extends SandboxRequestKind, A>(
     task: OperationTask<K, A>,
   ): Promise<Ended<K> | AlreadyInState> {
-    const acceptance = await this.#accept(task);
-    if (acceptance.is === 'already') return acceptance;
+    const { kind, sandboxId, caller } = task;
+    const trace = new OperationTrace(this.#ctx.tracing, caller.span, { kind, sandboxId, org: caller.org });
+    const acceptance = await this.#tracedAccept(trace, () => this.#accept(task));
+    if (acceptance.is === 'already') {
+      trace.endWithoutOperation('already');
+      return acceptance;
+    }
     if (acceptance.is === 'accepted') {
       const { operation, superseded, accepted } = acceptance;
-      this.drive(operation, async (handle) => {
+      const execute: Execute = async (handle) => {
         // The driver of the superseded operation must have stopped before anything is destroyed under it.
         if (superseded !== undefined) await this.#interrupt(superseded.id);
         await task.execute(handle, accepted);
-      });
+      };
+      this.drive(operation, execute, trace);
+    } else {
+      trace.endWithoutOperation(acceptance.is, acceptance.operation.id);
     }
     const operation = await this.#answer(task.kind, acceptance.operation.id, task.caller.signal);
     return { is: 'ended', operation, joined: acceptance.is === 'joined' };
+  }
+
+  async #tracedAccept<T>(trace: OperationTrace, accept: () => Promise<T>): Promise<T> {
+    trace.enter('accept');
+    try {
+      return await accept();
+    } catch (thrown) {
+      trace.endWithoutOperation('refused', undefined, thrown);
+      throw thrown;
+    }
   }
 
   /** Accepts an operation under the sandbox's lock, or throws why not. */
@@ -168,10 +197,12 @@ export class Operations {
       if (sandbox.org !== request.caller.org) throw noSuchSandbox(request.sandboxId);
       const decision = decide(sandbox.state, request.kind);
       const open = await findOpenOperation(tx, sandbox.id);
-      // During a snapshot the state stays `running`, so a pause or kill must not be answered `already`; a resume may.
+      // A sandbox that is paused during a snapshot, fork or rollback is about to be started again: a pause of it is not
+      // answered `already`. A sandbox that runs during an open operation stays usable: a resume of it is answered `already`.
       const already = decision.kind === 'already' && (open === undefined || request.kind === 'resume');
       if (already) {
-        if (key !== undefined) await this.#rememberAlready(tx, request, key);
+        if (key !== undefined && isIdempotent(request.kind))
+          await this.#rememberAlready(tx, request.kind, sandbox.id, key);
         return { is: 'already', sandbox };
       }
       if (open !== undefined && !supersedes(request, open)) {
@@ -198,16 +229,21 @@ export class Operations {
   async runCreate<A>(task: CreateTask<A>): Promise<Succeeded<'create'>> {
     const { caller, request, operation, insert, execute } = task;
     const key = keyOf({ caller, request, kind: operation.kind }, '');
-    const acceptance = await this.#withRetry(async (tx) => {
-      const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
-      if (known !== undefined) return { id: known };
-      // The key comes first, so that an identical request waits here and finds this operation instead of its sandbox.
-      if (key !== undefined) await rememberKey(tx, key, operation.id, this.#keyExpiry());
-      return { id: operation.id, inserted: await insert(tx) };
-    });
+    const trace = new OperationTrace(this.#ctx.tracing, caller.span, operation);
+    const acceptance = await this.#tracedAccept(trace, () =>
+      this.#withRetry(async (tx) => {
+        const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
+        if (known !== undefined) return { id: known };
+        // The key comes first, so that an identical request waits here and finds this operation instead of its sandbox.
+        if (key !== undefined) await rememberKey(tx, key, operation.id, this.#keyExpiry());
+        return { id: operation.id, inserted: await insert(tx) };
+      }),
+    );
     if ('inserted' in acceptance) {
       const { inserted } = acceptance;
-      this.drive(operation, (handle) => execute(handle, inserted));
+      this.drive(operation, (handle) => execute(handle, inserted), trace);
+    } else {
+      trace.endWithoutOperation('replayed', acceptance.id);
     }
     return this.#answer('create', acceptance.id, caller.signal);
   }
@@ -219,6 +255,7 @@ export class Operations {
       kind: request.kind,
       id: this.#ctx.ids.next('op'),
       org: request.caller.org,
+      by: request.caller.by ?? null,
       sandboxId: request.sandboxId,
       parentId: null,
       request: request.request,
@@ -252,7 +289,12 @@ export class Operations {
   }
 
   /** Drives an operation whose fence this server holds: a new operation, or an operation that it took over. */
-  drive(operation: Operation, execute: Execute): void {
+  drive(
+    operation: Operation,
+    execute: Execute,
+    trace = new OperationTrace(this.#ctx.tracing, undefined, operation),
+  ): void {
+    trace.name(operation);
     const controller = new AbortController();
     const timer = new AbortController();
     const left = Math.max(0, operation.deadlineAt - this.#ctx.clock.now());
@@ -260,7 +302,7 @@ export class Operations {
       () => controller.abort(new TorporError('timeout', `Operation ${operation.id} did not end in time.`)),
       () => {},
     );
-    const done = execute({ operation, signal: controller.signal })
+    const done = execute({ operation, signal: controller.signal, trace })
       .catch((thrown: unknown) => {
         // No answer depends on this error: the row says how the operation ended, and the reconciler takes up an
         // operation that is still open.
@@ -271,12 +313,20 @@ export class Operations {
             error: thrown,
           });
         }
+        trace.fail(thrown);
       })
+      .then(() => this.#endTrace(trace, operation))
       .finally(() => {
         timer.abort();
         this.#driven.delete(operation.id);
       });
     this.#driven.set(operation.id, { done, controller });
+  }
+
+  /** The row says how the operation ended. */
+  async #endTrace(trace: OperationTrace, { id }: Operation): Promise<void> {
+    if (!this.#ctx.tracing.enabled) return;
+    trace.endOperation(await findOperation(this.#ctx.db, id).catch(() => undefined));
   }
 
   isDriving(id: OperationId): boolean {
@@ -294,16 +344,16 @@ export class Operations {
    */
   async finished(id: OperationId, signal: AbortSignal = new AbortController().signal): Promise<Operation> {
     for (;;) {
-      const grown = this.#notifications.next(signal);
-      const here = this.#driven.get(id);
-      if (here !== undefined) await Promise.race([here.done, aborted(signal)]);
+      const notified = this.#notifications.next(signal);
+      const localDriver = this.#driven.get(id);
+      if (localDriver !== undefined) await Promise.race([localDriver.done, aborted(signal)]);
       const operation = await findOperation(this.#ctx.db, id);
       if (operation === undefined) throw new TorporError('not_found', `There is no operation ${id}.`);
       if (operation.outcome === 'succeeded') return operation;
       if (operation.endedAt !== null) throw outcomeError(operation);
-      const leftOpen = here !== undefined && !this.isDriving(id);
+      const leftOpen = localDriver !== undefined && !this.isDriving(id);
       if (signal.aborted || leftOpen) throw stillUnderWay(operation);
-      await grown;
+      await notified;
     }
   }
 
@@ -324,14 +374,18 @@ export class Operations {
     await driven?.done;
   }
 
-  /** Maps the key to the operation that put the sandbox into this state. */
+  /**
+   * Maps the key to the operation that put the sandbox into this state. Without such an operation, or when its result
+   * does not answer this request, the key is not used, and a repeated request is decided anew.
+   */
   async #rememberAlready(
     tx: Transaction,
-    request: OperationRequest<SandboxRequestKind>,
+    kind: IdempotentKind,
+    sandboxId: SandboxId,
     key: Key,
   ): Promise<void> {
-    const done = await findLastSucceeded(tx, request.sandboxId, KINDS_THAT_SATISFY[request.kind]);
-    if (done !== undefined) await rememberKey(tx, key, done.id, this.#keyExpiry());
+    const done = await findOperationOfState(tx, sandboxId, kind);
+    if (done !== undefined && answers(kind, done)) await rememberKey(tx, key, done.id, this.#keyExpiry());
   }
 
   #keyExpiry(): number {
@@ -356,7 +410,7 @@ function keyOf(
   const { org, idempotencyKey: key } = request.caller;
   return key === undefined
     ? undefined
-    : { org, route: `${request.kind} ${sandboxId}`, key, bodyHash: hashBody(request.request) };
+    : { org, scope: `${request.kind} ${sandboxId}`, key, bodyHash: hashBody(request.request) };
 }
 
 function answers<K extends RequestedKind>(

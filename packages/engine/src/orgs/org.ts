@@ -1,5 +1,6 @@
 /** Rows of organisations: one statement per function. */
 import type { OrgView, QuotaName, Quotas, Retention } from '@torpor/protocol';
+import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
 import { toRetention, toStoredRetention } from '../retention/policy.ts';
 
@@ -64,7 +65,7 @@ export async function runningBuildQuotas(db: Queryable): Promise<Map<string, num
 export async function insertOrg(tx: Transaction, org: OrgView): Promise<boolean> {
   const names = Object.keys(QUOTA_COLUMNS) as QuotaName[];
   const rows = await tx.query(
-    `INSERT INTO orgs (${COLUMNS}) VALUES ($1, $2, $3, ${names.map((_, i) => `$${i + 4}`).join(', ')})
+    `INSERT INTO orgs (${COLUMNS}) VALUES ($1, $2, $3, ${listPlaceholders(names.length, 4)})
      ON CONFLICT (id) DO NOTHING RETURNING id`,
     [
       org.id,

@@ -77,6 +77,17 @@ export type ManifestDraft = Omit<Manifest, 'entries' | 'version' | 'contents'> &
   readonly contents?: readonly ContentPart[];
 };
 
+/**
+ * What a failed read of a checkpoint proves, by its errno. Every other errno proves nothing: the checkpoint is
+ * `checkpoint_unreadable` then.
+ */
+export const DAMAGE_BY_ERRNO: Readonly<Record<string, 'checkpoint_missing' | 'checkpoint_corrupt'>> = {
+  ENOENT: 'checkpoint_missing',
+  ENOTDIR: 'checkpoint_corrupt',
+  EISDIR: 'checkpoint_corrupt',
+  ELOOP: 'checkpoint_corrupt',
+};
+
 /** How the content differs from the sealed content: `details.damage` of `checkpoint_corrupt`. */
 export type Damage = 'record' | 'type' | 'size' | 'target' | 'unexpected' | 'digest';
 

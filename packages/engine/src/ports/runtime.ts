@@ -1,21 +1,23 @@
 /**
  * The port to what runs sandboxes. The engine decides what happens and in which order; a runtime only carries it out.
  *
- * Every call names the sandbox *and* the generation, so that a server that lost its fence can only name an instance that has ended. All
- * calls but `start` may be repeated: the engine repeats them after a crash.
+ * Every call on an instance names the sandbox *and* the generation, so that a server that lost its fence can only name an
+ * instance that has ended. All calls but `start` may be repeated: the engine repeats them after a crash.
  */
 import type {
   Capabilities,
   CheckpointId,
-  CheckpointPart,
+  CheckpointMode,
   EventData,
   Loss,
   Network,
   Resources,
   SandboxId,
   Service,
+  TemplateRoot,
 } from '@torpor/protocol';
 import type { ContentPart, Staging } from './checkpoint-store.ts';
+import type { Image } from './image.ts';
 
 /** One start of a sandbox. */
 export interface Instance {
@@ -27,12 +29,18 @@ export type Observation =
   | { readonly is: 'running' }
   | { readonly is: 'frozen' }
   /**
-   * The instance is proved absent. `files`: the files that it wrote are still there and can be recovered. `untouched`, for
-   * an instance that was being started: its checkpoint is unchanged, and stays so even if that start still happens.
+   * The instance is proved absent. `files`: the files that it wrote are still there and can be recovered. `untouched`: the
+   * start of the instance did not use its checkpoint up, and cannot do so later.
    */
   | { readonly is: 'gone'; readonly files: boolean; readonly why: string; readonly untouched?: boolean }
   /** The runtime could not answer. Never taken for absence. */
   | { readonly is: 'unknown'; readonly why: string };
+
+/** May be more than the limit for a moment. */
+export interface DiskUsage {
+  readonly usedBytes: number;
+  readonly limitBytes: number;
+}
 
 /** A sealed checkpoint as a runtime needs it to start from. */
 export interface SealedCheckpoint {
@@ -50,6 +58,10 @@ export interface Captured {
   readonly needs: Readonly<Record<string, unknown>>;
   /** The parts of the checkpoint that the store should know by name; everything else is the workspace. */
   readonly contents?: readonly ContentPart[];
+  /** Of a template: what its root is. */
+  readonly templateRoot?: TemplateRoot;
+  /** Of a template from an image: the user that commands run as by default. */
+  readonly templateUser?: string;
   /** Checkpoints whose bytes this one needs; they are kept as long as this one is. */
   readonly dependsOn: readonly CheckpointId[];
   /** Set when a provider or a volume keeps the bytes: nothing was put into the staging directory. */
@@ -64,10 +76,16 @@ export interface Captured {
 export interface TemplateSpec {
   readonly name: string;
   /** An archive is an untrusted file on this machine: a tar, plain or compressed. */
-  readonly root: { readonly kind: 'builtin' } | { readonly kind: 'archive'; readonly path: string };
+  readonly root: /** `previous`: the checkpoint that the template has now. Sandboxes keep using it when they have begun with it. */
+    | { readonly kind: 'builtin'; readonly previous: SealedCheckpoint | null }
+    | { readonly kind: 'archive'; readonly path: string }
+    | { readonly kind: 'image'; readonly image: Image };
   /** Services that run in the sealed template, where the runtime keeps memory. */
   readonly services: readonly Service[];
   readonly env: Readonly<Record<string, string>>;
+  /** The user and directory of services. Absent: those of the image, or of the runtime. */
+  readonly user?: string | undefined;
+  readonly workdir?: string | undefined;
   /** Called with the current phase, a word or two for people. */
   progress(phase: string): Promise<void>;
 }
@@ -78,6 +96,9 @@ export type FreezePurpose = 'pause' | 'snapshot';
 /** What a sandbox gets at every start. */
 export interface StartSpec {
   readonly env: Readonly<Record<string, string>>;
+  /** The user and directory of commands that name none. Absent: those of the runtime. */
+  readonly user?: string | undefined;
+  readonly workdir?: string | undefined;
   readonly services: readonly Service[];
   readonly network: Network;
   readonly resources: Resources;
@@ -85,8 +106,10 @@ export interface StartSpec {
 
 export interface Started {
   /** What was really restored; `memory` only when the processes were. */
-  readonly kind: CheckpointPart;
+  readonly mode: CheckpointMode;
   readonly lost: readonly Loss[];
+  /** An instance that was kept in memory went on: the start has read nothing of the checkpoint. */
+  readonly adopted?: true;
 }
 
 /** An address on this host to connect to. */
@@ -103,6 +126,9 @@ export type Refusal = EventData<'network.refused'>;
 
 /** Whether the memory part of a checkpoint can be used on this machine now. Faults of the files are thrown. */
 export type MemoryVerdict = { readonly usable: true } | { readonly usable: false; readonly why: string };
+
+/** `why` is for people; null when the reason is not known any more. */
+export type Warmth = { readonly warm: true } | { readonly warm: false; readonly why: string | null };
 
 /** Bytes between an instance and the outside, from the instance's point of view. */
 export interface Egress {
@@ -142,7 +168,7 @@ export interface Runtime {
   start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: CheckpointPart,
+    mode: CheckpointMode,
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started>;
@@ -153,6 +179,12 @@ export interface Runtime {
   agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress>;
   /** Where to connect to a port of the sandbox; null when no process *of this sandbox* listens on it. */
   dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null>;
+
+  /**
+   * The disk space that a running instance uses, as its limit counts it. The figure may be some seconds old. Absent where
+   * disk space is not limited.
+   */
+  diskUsage?(instance: Instance, signal: AbortSignal): Promise<DiskUsage>;
 
   /** Throws when the runtime cannot enforce this policy. The engine calls it before any effect. */
   checkNetwork(network: Network): void;
@@ -178,7 +210,7 @@ export interface Runtime {
   /** A runtime for which the purpose makes no difference ignores it. The default is `pause`. */
   freeze(instance: Instance, signal: AbortSignal, purpose?: FreezePurpose): Promise<void>;
   /** Captures a frozen instance. The instance stays frozen and intact, also after a failure. */
-  capture(instance: Instance, mode: CheckpointPart, staging: Staging, signal: AbortSignal): Promise<Captured>;
+  capture(instance: Instance, mode: CheckpointMode, staging: Staging, signal: AbortSignal): Promise<Captured>;
   /**
    * Lets a frozen instance run on. A running instance is left alone. `sealed` is the checkpoint that this run has sealed, or
    * null. What the instance writes after the thaw must not change the files of that checkpoint. A runtime whose instance
@@ -189,8 +221,19 @@ export interface Runtime {
   /** Captures the files that an ended instance has left behind. */
   recoverFiles(instance: Instance, staging: Staging, signal: AbortSignal): Promise<Captured>;
 
-  /** Ends every instance of the sandbox up to this generation and frees its resources, except sealed checkpoints. */
-  destroy(upTo: Instance, signal: AbortSignal): Promise<void>;
+  /**
+   * Ends every instance of the sandbox up to this generation and frees its resources, except sealed checkpoints.
+   *
+   * With `keep`, the runtime may keep one of these instances in memory, as a cache of the sealed checkpoint `keep`:
+   * - The instance is frozen and was captured for that checkpoint.
+   * - `list` leaves it out. `observe` may answer `frozen` or `gone`.
+   * - It stays until a start of the sandbox adopts or ends it, a call without `keep` or with another checkpoint ends it, or
+   *   the runtime needs its memory.
+   */
+  destroy(upTo: Instance, signal: AbortSignal, keep?: CheckpointId): Promise<void>;
+
+  /** Whether a start of the sandbox from this checkpoint would adopt an instance; absent where none is ever kept. */
+  warmth?(sandboxId: SandboxId, checkpoint: CheckpointId): Warmth;
 
   /** Lists every instance of which the runtime has anything, so that instances without an owner are found. */
   list(signal: AbortSignal): AsyncIterable<Instance>;
@@ -199,8 +242,8 @@ export interface Runtime {
    * Checks quickly whether the memory of the checkpoint can be used here, before a start and after a seal. Throws the
    * checkpoint_* errors only for what a start from files needs, so that damaged memory never makes files unusable.
    */
-  inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict>;
-  /** Slow check of the contents of what is kept outside the checkpoint store. Throws as `inspect` does. */
+  checkUsable(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict>;
+  /** Slow check of the contents of what is kept outside the checkpoint store. Throws as `checkUsable` does. */
   verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
   /** Frees what is kept outside the checkpoint store. Succeeds when nothing is there. */
   discard(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;

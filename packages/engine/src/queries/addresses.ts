@@ -1,7 +1,7 @@
-/** Where a running sandbox can be reached. */
+/** What only the runtime of a running sandbox knows: where the sandbox can be reached, and the disk space that it uses. */
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
-import type { Address, AgentAddress, Instance, Runtime } from '../ports/runtime.ts';
+import type { Address, AgentAddress, DiskUsage, Instance, Runtime } from '../ports/runtime.ts';
 import { refusedBy } from '../refused-by.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
@@ -18,6 +18,13 @@ export async function agent(ctx: Context, org: string, id: SandboxId): Promise<A
 export async function dial(ctx: Context, org: string, id: SandboxId, port: number): Promise<Address | null> {
   return askRuntime(ctx, org, id, 'Finding the port', (runtime, instance, signal) =>
     runtime.dial(instance, port, signal),
+  );
+}
+
+/** Undefined when the runtime of the sandbox does not limit disk space. */
+export async function diskUsage(ctx: Context, org: string, id: SandboxId): Promise<DiskUsage | undefined> {
+  return askRuntime(ctx, org, id, 'Measuring the files', async (runtime, instance, signal) =>
+    runtime.diskUsage?.(instance, signal),
   );
 }
 

@@ -1,7 +1,7 @@
 /** The runtimes and templates that sandboxes can be made from. */
-import type { RuntimeView, TemplateView } from '@torpor/protocol';
+import { type RuntimeView, type TemplateLogLine, type TemplateView, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { getTemplate, listTemplates } from '../templates/template.ts';
+import { findBuiltIn, getTemplate, listTemplates } from '../templates/template.ts';
 import { viewTemplate } from '../view.ts';
 
 export function runtimes(ctx: Context): RuntimeView[] {
@@ -18,4 +18,21 @@ export async function templates(ctx: Context, org: string): Promise<TemplateView
 
 export async function template(ctx: Context, org: string, name: string): Promise<TemplateView> {
   return viewTemplate(await getTemplate(ctx, org, name));
+}
+
+/** What happened while the template was prepared, since this server started; oldest first. */
+export async function templateLog(
+  ctx: Context,
+  org: string,
+  name: string,
+): Promise<readonly TemplateLogLine[]> {
+  const found = await getTemplate(ctx, org, name);
+  return ctx.templateLog.read(found.org, name);
+}
+
+/** A built-in template of the default runtime, also when a template of an organisation hides it there. */
+export async function builtInTemplate(ctx: Context, name: string): Promise<TemplateView> {
+  const found = await findBuiltIn(ctx.db, ctx.defaultRuntime, name);
+  if (found !== undefined) return viewTemplate(found);
+  throw new TorporError('not_found', `There is no built-in template "${name}".`);
 }

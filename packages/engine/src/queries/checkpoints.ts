@@ -12,6 +12,7 @@ import {
   findCheckpoint,
   getCheckpoint,
   listCheckpoints,
+  listNamed,
   namesOf,
 } from '../checkpoints/checkpoint.ts';
 import { bytesOf } from '../checkpoints/deletion.ts';
@@ -48,6 +49,17 @@ export async function checkpoints(
     nextCursor,
     bytes: await bytesOf(ctx.db, id),
   };
+}
+
+/** The checkpoints of an organisation with this name, of any sandbox, newest first. */
+export async function namedCheckpoints(
+  ctx: Context,
+  org: string,
+  name: string,
+  limit: number,
+): Promise<CheckpointView[]> {
+  const found = await listNamed(ctx.db, org, name, limit);
+  return Promise.all(found.map((checkpoint) => withNames(ctx, checkpoint)));
 }
 
 /** For reports about damage. */

@@ -5,7 +5,7 @@ import { observe } from '../acts/observe.ts';
 import { findCheckpoint, findCheckpoints } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { findOpenOperation, openOperationsOf } from '../operations/operation.ts';
-import type { Observation } from '../ports/runtime.ts';
+import type { Observation, Warmth } from '../ports/runtime.ts';
 import { type AppliedRetention, appliedTo, retentionOfOrgs } from '../retention/policy.ts';
 import {
   type Dialect,
@@ -32,7 +32,14 @@ export async function sandboxView(ctx: Context, org: string, id: SandboxId): Pro
   const { checkpointId } = sandbox;
   const checkpoint = checkpointId === null ? undefined : await findCheckpoint(ctx.db, checkpointId);
   const ofOrg = await retentionOfOrgs(ctx.db, [org], ctx.settings.deletePausedAfterMs);
-  return viewSandbox(sandbox, open ?? null, checkpoint, appliedTo(ctx, sandbox, ofOrg));
+  const retention = appliedTo(ctx, sandbox, ofOrg);
+  return viewSandbox(sandbox, open ?? null, checkpoint, retention, warmthOf(ctx, sandbox));
+}
+
+/** Asks the runtime, which answers from memory. */
+function warmthOf(ctx: Context, { id, state, runtime, checkpointId }: Sandbox): Warmth | undefined {
+  if (state !== 'paused' || checkpointId === null) return undefined;
+  return ctx.runtimes.get(runtime)?.warmth?.(id, checkpointId);
 }
 
 async function sandboxViews(ctx: Context, sandboxes: readonly Sandbox[]): Promise<SandboxView[]> {
@@ -45,7 +52,8 @@ async function sandboxViews(ctx: Context, sandboxes: readonly Sandbox[]): Promis
   return sandboxes.map((sandbox) => {
     const { id, checkpointId } = sandbox;
     const checkpoint = checkpointId === null ? undefined : checkpoints.get(checkpointId);
-    return viewSandbox(sandbox, open.get(id) ?? null, checkpoint, appliedTo(ctx, sandbox, ofOrg));
+    const retention = appliedTo(ctx, sandbox, ofOrg);
+    return viewSandbox(sandbox, open.get(id) ?? null, checkpoint, retention, warmthOf(ctx, sandbox));
   });
 }
 
@@ -98,8 +106,9 @@ export async function find(ctx: Context, id: SandboxId): Promise<FoundSandbox | 
   const found = await findSandbox(ctx.db, id);
   if (found === undefined) return undefined;
   const { org, config } = found;
-  // These callers want to reach the sandbox, for which health and retention do not matter.
-  return { org, dialect: config.dialect ?? 'native', sandbox: viewSandbox(found, null, undefined, KEPT) };
+  // These callers want to reach the sandbox, for which health, retention and warmth do not matter.
+  const sandbox = viewSandbox(found, null, undefined, KEPT, undefined);
+  return { org, dialect: config.dialect ?? 'native', sandbox };
 }
 
 /** Whether the sandbox could be started from any checkpoint of its own. Yes, unless all are proved unusable. */

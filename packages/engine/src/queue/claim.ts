@@ -1,6 +1,7 @@
 /** Claims the next job of a queue. */
-import { type ErrorBody, type JobId, TorporError } from '@torpor/protocol';
+import { type JobId, TorporError } from '@torpor/protocol';
 import type { Database, Queryable, Row, Transaction } from '../ports/database.ts';
+import { parseStoredError } from '../stored-error.ts';
 import type { Job } from './job.ts';
 
 export interface ClaimOptions {
@@ -154,7 +155,7 @@ function jobOf(row: LeasedRow, { owner, now, leaseMs }: ClaimOptions): Job {
     owner,
     leaseUntil: now + leaseMs,
     token: row.token,
-    lastError: row.last_error === null ? null : (JSON.parse(row.last_error) as ErrorBody),
+    lastError: parseStoredError(row.last_error),
     createdAt: row.created_at,
   };
 }

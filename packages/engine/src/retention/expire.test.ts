@@ -197,7 +197,7 @@ describe.each(databaseKinds)('retention of paused sandboxes on %s', (kind) => {
     const failing = await world.another({
       faults: {
         pass: (point) => {
-          if (point === 'kill.kill-claimed') throw new Error('no');
+          if (point === 'kill.kill-accepted') throw new Error('no');
         },
       },
     });

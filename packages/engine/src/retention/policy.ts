@@ -4,6 +4,7 @@
  */
 import type { Retention, SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
+import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
 
@@ -31,7 +32,7 @@ export async function retentionOfOrgs(
 ): Promise<(org: string) => number> {
   if (orgs.length === 0) return () => fallbackMs;
   const rows = await db.query<{ id: string; ms: number | null }>(
-    `SELECT id, delete_paused_after_ms AS ms FROM orgs WHERE id IN (${orgs.map((_, i) => `$${i + 1}`).join(', ')})`,
+    `SELECT id, delete_paused_after_ms AS ms FROM orgs WHERE id IN (${listPlaceholders(orgs.length)})`,
     orgs,
   );
   const known = new Map(rows.map(({ id, ms }) => [id, ms]));

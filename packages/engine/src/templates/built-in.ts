@@ -1,47 +1,87 @@
 /** The templates that every server has. The runtime makes the checkpoint once; every create starts from it. */
-import type { CheckpointId } from '@torpor/protocol';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { sealInStore } from '../acts/seal.ts';
 import {
   findCheckpoint,
-  forRuntime,
   insertWriting,
   markDeleted,
   markSealed,
   SHARED_ORG,
+  toSealedCheckpoint,
 } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
-import type { Runtime, TemplateSpec } from '../ports/runtime.ts';
+import type { Runtime, SealedCheckpoint, TemplateSpec } from '../ports/runtime.ts';
 import { withTimeout } from '../with-timeout.ts';
-import { definitionOf, findBuiltIn, insertTemplate, replaceCheckpoint } from './template.ts';
+import {
+  type Definition,
+  definitionOf,
+  findBuiltIn,
+  insertTemplate,
+  replaceCheckpoint,
+  setBuiltInPhase,
+} from './template.ts';
 
-export function builtInSpec(name: string): TemplateSpec {
-  return { name, root: { kind: 'builtin' }, services: [], env: {}, progress: async () => {} };
+export function builtInSpec(
+  name: string,
+  previous: SealedCheckpoint | null = null,
+  progress: TemplateSpec['progress'] = async () => {},
+): TemplateSpec {
+  return { name, root: { kind: 'builtin', previous }, services: [], env: {}, progress };
 }
 
 /** Makes the template's checkpoint if there is none. Of two concurrent servers one wins, and the other uses its checkpoint. */
 export async function ensureTemplate(ctx: Context, runtime: Runtime, name: string): Promise<void> {
-  if ((await findBuiltIn(ctx.db, runtime.name, name)) !== undefined) return;
-  await prepareBuiltIn(ctx, runtime, name, (tx, id) => insertBuiltIn(ctx, tx, runtime.name, name, id));
+  for (let tries = 1; (await findBuiltIn(ctx.db, runtime.name, name)) === undefined; tries += 1) {
+    try {
+      await prepareBuiltIn(ctx, runtime, builtInSpec(name), (tx, id, definition) =>
+        insertBuiltIn(ctx, tx, runtime.name, name, id, definition),
+      );
+    } catch (thrown) {
+      // The machine has changed meanwhile, for example because packages are being installed.
+      const mayPass = TorporError.from(thrown).code === 'checkpoint_incompatible';
+      if (!mayPass || tries === MOST_TRIES) throw thrown;
+      ctx.report('a built-in template is prepared again', { name, error: thrown });
+    }
+  }
 }
+
+const MOST_TRIES = 5;
 
 /**
  * Prepares a built-in template again when the runtime says that it is outdated. Sandboxes that depend on the old
  * checkpoint keep it; nothing waits for the new one.
  */
 export async function renewTemplate(ctx: Context, runtime: Runtime, name: string): Promise<void> {
-  const { checkpointId } = (await findBuiltIn(ctx.db, runtime.name, name)) ?? { checkpointId: null };
-  const old = checkpointId === null ? undefined : await findCheckpoint(ctx.db, checkpointId);
-  if (old === undefined || !(await runtime.isOutdated?.(forRuntime(ctx.store, old)))) return;
-  await prepareBuiltIn(ctx, runtime, name, (tx, id) => replaceCheckpoint(tx, runtime.name, name, old.id, id));
+  const template = await findBuiltIn(ctx.db, runtime.name, name);
+  if (template === undefined || template.checkpointId === null) return;
+  const old = await findCheckpoint(ctx.db, template.checkpointId);
+  if (old === undefined) return;
+  const previous = toSealedCheckpoint(ctx.store, old);
+  if (!(await runtime.isOutdated?.(previous))) return;
+  const progress = (phase: string) => setTemplatePhase(ctx, runtime.name, name, phase);
+  await prepareBuiltIn(ctx, runtime, builtInSpec(name, previous, progress), (tx, id, definition) =>
+    replaceCheckpoint(tx, template, id, definition),
+  ).finally(() => setTemplatePhase(ctx, runtime.name, name, null));
+}
+
+/** Shows how far the next version of a built-in template is; null when none is being made. */
+export async function setTemplatePhase(
+  ctx: Context,
+  runtime: string,
+  name: string,
+  phase: string | null,
+): Promise<void> {
+  ctx.templateLog.add(SHARED_ORG, name, ctx.clock.now(), phase ?? 'done');
+  await ctx.db.transaction((tx) => setBuiltInPhase(tx, runtime, name, phase));
 }
 
 /** `commit` returns whether the template now refers to the checkpoint; otherwise the checkpoint is deleted. */
 async function prepareBuiltIn(
   ctx: Context,
   runtime: Runtime,
-  name: string,
-  commit: (tx: Transaction, id: CheckpointId) => Promise<boolean>,
+  spec: TemplateSpec,
+  commit: (tx: Transaction, id: CheckpointId, definition: Definition) => Promise<boolean>,
 ): Promise<void> {
   const id = ctx.ids.next('ckpt');
   const row = {
@@ -57,21 +97,22 @@ async function prepareBuiltIn(
   await ctx.db.transaction((tx) => insertWriting(tx, row, ctx.clock.now()));
   const sealed = await withTimeout(
     ctx.clock,
-    ctx.settings.operationMs,
-    `Preparing template "${name}"`,
+    ctx.settings.templateMs,
+    `Preparing template "${spec.name}"`,
     async (signal) => {
       const staging = await ctx.store.stage(id, signal);
-      const captured = await runtime.prepareTemplate(builtInSpec(name), staging, signal);
+      const captured = await runtime.prepareTemplate(spec, staging, signal);
       return sealInStore(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
     },
   ).catch(async (thrown: unknown) => {
     await ctx.db.transaction((tx) => markDeleted(tx, id, ctx.clock.now()));
     throw thrown;
   });
+  const definition: Definition = { ...definitionOf({}), root: sealed.captured.templateRoot ?? null };
   await ctx.db.transaction(async (tx) => {
     const now = ctx.clock.now();
     await markSealed(tx, id, sealed, { recovered: false, kept: false, expiresAt: null }, now);
-    if (!(await commit(tx, id))) await markDeleted(tx, id, now);
+    if (!(await commit(tx, id, definition))) await markDeleted(tx, id, now);
   });
 }
 
@@ -81,12 +122,13 @@ function insertBuiltIn(
   runtime: string,
   name: string,
   id: CheckpointId,
+  definition: Definition,
 ): Promise<boolean> {
   return insertTemplate(tx, {
     org: SHARED_ORG,
     name,
     runtime,
-    definition: definitionOf({}),
+    definition,
     state: 'ready',
     checkpointId: id,
     writingId: null,

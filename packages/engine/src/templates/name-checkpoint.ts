@@ -32,6 +32,8 @@ export async function nameCheckpointAsTemplate(
       ...definitionOf(request),
       services: request.services ?? source?.config.services.map(({ jobId: _, ...service }) => service) ?? [],
       env: request.env ?? source?.config.env ?? {},
+      user: request.user ?? source?.config.user,
+      workdir: request.workdir ?? source?.config.workdir,
     },
     state: 'ready',
     checkpointId: checkpoint.id,

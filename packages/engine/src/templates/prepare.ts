@@ -1,8 +1,9 @@
 /**
- * Makes a template from a root file system that a user uploaded. The runtime unpacks, boots and seals it once.
+ * Makes a template from a root file system that a user uploaded, or from a container image. The runtime unpacks, boots and
+ * seals it once.
  *
  * The template's row is written first, so that the name is taken, callers can follow the progress, and what a dead server
- * leaves behind is found through the row. The upload is untrusted: a template that cannot be made leaves nothing behind
+ * leaves behind is found through the row. Both are untrusted: a template that cannot be made leaves nothing behind
  * except the reason, and that only when the caller stopped waiting.
  */
 import { type CheckpointId, type TemplateDefinition, TorporError } from '@torpor/protocol';
@@ -19,9 +20,12 @@ import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota } from '../orgs/quota.ts';
-import type { Captured, Runtime } from '../ports/runtime.ts';
+import type { ImageSource } from '../ports/image.ts';
+import type { Captured, Runtime, TemplateSpec } from '../ports/runtime.ts';
 import { withTimeout } from '../with-timeout.ts';
+import { withImage } from './image-definition.ts';
 import {
+  type Definition,
   definitionOf,
   deletePreparing,
   getTemplate,
@@ -32,15 +36,26 @@ import {
 } from './template.ts';
 import { insertWithFreeName } from './template-names.ts';
 
-export interface ArchiveTemplate extends TemplateDefinition {
+interface PreparedTemplate extends TemplateDefinition {
   readonly name: string;
   readonly runtime?: string | undefined;
+}
+
+export interface ArchiveTemplate extends PreparedTemplate {
   /** A file on this machine, which does not change until the template is made. */
   readonly archive: string;
 }
 
+interface ImageTemplate extends PreparedTemplate {
+  readonly image: ImageSource;
+  /** Whether ENTRYPOINT and CMD of the image run as a service. */
+  readonly entrypoint?: boolean | undefined;
+}
+
+export type TemplateRequest = ArchiveTemplate | ImageTemplate;
+
 /** Resolves when the template is ready. The work continues when `caller.signal` fires: the caller only stops waiting. */
-export function prepareTemplate(ctx: Context, caller: Caller, request: ArchiveTemplate): Promise<Template> {
+export function prepareTemplate(ctx: Context, caller: Caller, request: TemplateRequest): Promise<Template> {
   const made = prepare(ctx, caller, request);
   ctx.background.run(`preparing template "${request.name}"`, () => made.then(ignore, ignore));
   return made;
@@ -58,7 +73,7 @@ export function requireCustomTemplates(ctx: Context, name = ctx.defaultRuntime):
   );
 }
 
-async function prepare(ctx: Context, caller: Caller, request: ArchiveTemplate): Promise<Template> {
+async function prepare(ctx: Context, caller: Caller, request: TemplateRequest): Promise<Template> {
   const runtime = requireCustomTemplates(ctx, request.runtime);
   const writingId = ctx.ids.next('ckpt');
   const template: Template = {
@@ -76,10 +91,12 @@ async function prepare(ctx: Context, caller: Caller, request: ArchiveTemplate): 
   };
   await claim(ctx, template, writingId);
   try {
-    const sealed = await make(ctx, runtime, template, writingId, request.archive);
-    await commitReady(ctx, template, writingId, sealed);
+    const made = await make(ctx, runtime, template, writingId, request);
+    await commitReady(ctx, template, writingId, made);
+    logLine(ctx, template, 'ready');
   } catch (thrown) {
     const error = ctx.stopping.aborted ? stopped(template, thrown) : TorporError.from(thrown);
+    logLine(ctx, template, `failed: ${error.message}`);
     await undo(ctx, template, writingId, error, caller.signal?.aborted === true || ctx.stopping.aborted);
     throw error;
   }
@@ -104,15 +121,14 @@ async function make(
   runtime: Runtime,
   template: Template,
   id: CheckpointId,
-  archive: string,
-): Promise<SealResult> {
-  const { name, definition } = template;
-  const { services, env } = definition;
+  request: TemplateRequest,
+): Promise<Made> {
+  const { name } = template;
   const progress = async (phase: string) => {
+    logLine(ctx, template, phase);
     const isOurs = await ctx.db.transaction((tx) => setPreparing(tx, template, phase));
     if (!isOurs) throw takenOver(template);
   };
-  const order = { name, root: { kind: 'archive', path: archive }, services, env, progress } as const;
   let preparing: Promise<Captured> | undefined;
   try {
     return await withTimeout(
@@ -120,11 +136,15 @@ async function make(
       ctx.settings.templateMs,
       `Preparing template "${name}"`,
       async (signal) => {
+        const { root, definition } = await resolve(template.definition, request, progress, signal);
+        const { services, env, user, workdir } = definition;
         const staging = await ctx.store.stage(id, signal);
-        preparing = runtime.prepareTemplate(order, staging, signal);
+        const spec = { name, root, services, env, user, workdir, progress };
+        preparing = runtime.prepareTemplate(spec, staging, signal);
         const captured = await preparing;
         await progress('sealing');
-        return sealInStore(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
+        const owner = { id: null, baseId: null, runtime: runtime.name };
+        return { definition, sealed: await sealInStore(ctx, staging, captured, owner, signal) };
       },
       ctx.stopping,
     );
@@ -137,16 +157,38 @@ async function make(
   }
 }
 
+interface Made {
+  readonly sealed: SealResult;
+  /** With what the image says of itself. */
+  readonly definition: Definition;
+}
+
+/** What the template is made from, and what its sandboxes get. The caller's definition goes before the image's. */
+async function resolve(
+  definition: Definition,
+  request: TemplateRequest,
+  progress: TemplateSpec['progress'],
+  signal: AbortSignal,
+): Promise<{ readonly root: TemplateSpec['root']; readonly definition: Definition }> {
+  if ('archive' in request) return { root: { kind: 'archive', path: request.archive }, definition };
+  await progress('reading the image');
+  const image = await request.image.open(signal);
+  const root = { kind: 'image', image } as const;
+  return { root, definition: withImage(definition, image, request.entrypoint ?? false) };
+}
+
 async function commitReady(
   ctx: Context,
   template: Template,
   id: CheckpointId,
-  sealed: SealResult,
+  { sealed, definition }: Made,
 ): Promise<void> {
   await ctx.db.transaction(async (tx) => {
     const kept = { recovered: false, kept: false, expiresAt: null };
     await markSealed(tx, id, sealed, kept, ctx.clock.now());
-    if (!(await setReady(tx, template))) throw takenOver(template);
+    const { templateRoot: root = null, templateUser: user } = sealed.captured;
+    const complete = { ...definition, root, user: definition.user ?? user };
+    if (!(await setReady(tx, template, complete))) throw takenOver(template);
   });
 }
 
@@ -170,6 +212,10 @@ async function undo(
   } catch (thrown) {
     ctx.report('giving up a template failed', { name: template.name, checkpointId: id, error: thrown });
   }
+}
+
+function logLine(ctx: Context, { org, name }: Template, text: string): void {
+  ctx.templateLog.add(org, name, ctx.clock.now(), text);
 }
 
 function takenOver({ name }: Template): TorporError {

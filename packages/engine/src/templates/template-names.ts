@@ -1,6 +1,5 @@
-/** Names of templates: built-in names are reserved, and every other name is unique in an organisation. */
+/** Names of templates: unique in an organisation. A template with the name of a built-in one hides it there. */
 import { TorporError } from '@torpor/protocol';
-import { SHARED_ORG } from '../checkpoints/checkpoint.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 import { insertTemplate, type Template } from './template.ts';
 
@@ -8,15 +7,10 @@ import { insertTemplate, type Template } from './template.ts';
 export const BUILT_IN: readonly string[] = ['base'];
 
 export async function refuseTakenTemplateName(db: Queryable, org: string, name: string): Promise<void> {
-  const rows = await db.query<{ org: string }>(
-    "SELECT org FROM templates WHERE name = $2 AND (org = $1 OR org = $3) AND state <> 'failed'",
-    [org, name, SHARED_ORG],
+  const rows = await db.query(
+    "SELECT name FROM templates WHERE org = $1 AND name = $2 AND state <> 'failed'",
+    [org, name],
   );
-  if (BUILT_IN.includes(name) || rows.some((row) => row.org === SHARED_ORG)) {
-    throw new TorporError('conflict', `The name "${name}" belongs to a built-in template.`, {
-      hint: 'Choose another name.',
-    });
-  }
   if (rows.length > 0) throw nameTaken(name);
 }
 

@@ -2,21 +2,35 @@
 import {
   type CheckpointId,
   type ErrorBody,
-  type Service,
+  serviceSchema,
   type TemplateDefinition,
   type TemplateState,
   TorporError,
+  templateImageSchema,
+  templateRootSchema,
 } from '@torpor/protocol';
+import { z } from 'zod';
 import { type Checkpoint, findCheckpoint, SHARED_ORG } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
+import { parseStoredError } from '../stored-error.ts';
+
+/** Unknown fields are dropped, so that rows of a newer version stay readable. */
+const definitionSchema = z.object({
+  /** Null for the name of a checkpoint of a sandbox; absent in rows of earlier versions. */
+  root: templateRootSchema.nullish(),
+  /** Null unless the template was made from an image. */
+  image: templateImageSchema.nullish(),
+  /** The user and directory of commands that name none. Absent: those of the runtime. */
+  user: z.string().optional(),
+  workdir: z.string().optional(),
+  description: z.string().nullable(),
+  services: z.array(z.object(serviceSchema.shape)),
+  env: z.record(z.string(), z.string()),
+});
 
 /** What a sandbox made from a template gets in addition to its files. */
-export interface Definition {
-  readonly description: string | null;
-  readonly services: readonly Service[];
-  readonly env: Readonly<Record<string, string>>;
-}
+export type Definition = Readonly<z.infer<typeof definitionSchema>>;
 
 export interface Template {
   readonly org: string;
@@ -37,24 +51,41 @@ export interface Template {
 const COLUMNS =
   'org, name, runtime, definition, state, checkpoint_id, writing_id, owner, phase, error, created_at';
 
-function toTemplate(row: Row): Template {
-  return {
-    org: row['org'],
-    name: row['name'],
-    runtime: row['runtime'],
-    definition: JSON.parse(String(row['definition'])),
-    state: row['state'],
-    checkpointId: row['checkpoint_id'],
-    writingId: row['writing_id'],
-    owner: row['owner'],
-    phase: row['phase'],
-    error: row['error'] === null ? null : JSON.parse(String(row['error'])),
-    createdAt: row['created_at'],
-  } as Template;
+/** A row of the table; its constraints keep these types. */
+interface TemplateRow extends Row {
+  readonly org: string;
+  readonly name: string;
+  readonly runtime: string;
+  readonly definition: string;
+  readonly state: TemplateState;
+  readonly checkpoint_id: CheckpointId | null;
+  readonly writing_id: CheckpointId | null;
+  readonly owner: string | null;
+  readonly phase: string | null;
+  readonly error: string | null;
+  readonly created_at: number;
 }
 
-export function definitionOf({ description, services, env }: TemplateDefinition): Definition {
-  return { description: description ?? null, services: services ?? [], env: env ?? {} };
+/** `found` has the columns of `COLUMNS`. */
+function toTemplate(found: Row): Template {
+  const row = found as TemplateRow;
+  return {
+    org: row.org,
+    name: row.name,
+    runtime: row.runtime,
+    definition: definitionSchema.parse(JSON.parse(row.definition)),
+    state: row.state,
+    checkpointId: row.checkpoint_id,
+    writingId: row.writing_id,
+    owner: row.owner,
+    phase: row.phase,
+    error: parseStoredError(row.error),
+    createdAt: row.created_at,
+  };
+}
+
+export function definitionOf({ description, services, env, user, workdir }: TemplateDefinition): Definition {
+  return { description: description ?? null, services: services ?? [], env: env ?? {}, user, workdir };
 }
 
 async function findOwn(db: Queryable, org: string, name: string): Promise<Template | undefined> {
@@ -116,13 +147,15 @@ export async function firstCheckpoint(db: Queryable, template: Template): Promis
   });
 }
 
-/** The organisation's own templates and the built-in ones. */
+/** The organisation's own templates, and the built-in ones that they do not hide. */
 export async function listTemplates(db: Queryable, org: string): Promise<Template[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM templates WHERE org = $1 OR org = $2 ORDER BY name, org, runtime`,
     [org, SHARED_ORG],
   );
-  return rows.map(toTemplate);
+  const templates = rows.map(toTemplate);
+  const own = new Set(templates.filter((one) => one.org === org).map(({ name }) => name));
+  return templates.filter((one) => one.org === org || !own.has(one.name));
 }
 
 /** Templates in preparation whose server is gone, or that have been in preparation for too long. */
@@ -159,17 +192,31 @@ export async function insertTemplate(tx: Transaction, template: Template): Promi
 /** Replaces the checkpoint of a built-in template. False when another server has replaced the old checkpoint already. */
 export async function replaceCheckpoint(
   tx: Transaction,
-  runtime: string,
-  name: string,
-  old: CheckpointId,
+  { runtime, name, checkpointId: old }: Template,
   next: CheckpointId,
+  definition: Definition,
 ): Promise<boolean> {
   const rows = await tx.query(
-    `UPDATE templates SET checkpoint_id = $5
+    `UPDATE templates SET checkpoint_id = $5, definition = $6, phase = NULL
      WHERE org = $1 AND name = $2 AND runtime = $3 AND checkpoint_id = $4 RETURNING name`,
-    [SHARED_ORG, name, runtime, old, next],
+    [SHARED_ORG, name, runtime, old, next, JSON.stringify(definition)],
   );
   return rows.length === 1;
+}
+
+/** Writes how far the next version of a built-in template is; null when none is being made. */
+export async function setBuiltInPhase(
+  tx: Transaction,
+  runtime: string,
+  name: string,
+  phase: string | null,
+): Promise<void> {
+  await tx.query('UPDATE templates SET phase = $4 WHERE org = $1 AND name = $2 AND runtime = $3', [
+    SHARED_ORG,
+    name,
+    runtime,
+    phase,
+  ]);
 }
 
 /** Writes the phase. False when the template is no longer being prepared into this checkpoint. */
@@ -186,11 +233,16 @@ export async function setPreparing(
 }
 
 /** The checkpoint is sealed in the same transaction, before this. False when another server has ended the preparation. */
-export async function setReady(tx: Transaction, { org, name, writingId }: Template): Promise<boolean> {
+export async function setReady(
+  tx: Transaction,
+  { org, name, writingId }: Template,
+  definition: Definition,
+): Promise<boolean> {
   const rows = await tx.query(
-    `UPDATE templates SET state = 'ready', checkpoint_id = writing_id, writing_id = NULL, owner = NULL, phase = NULL
+    `UPDATE templates SET state = 'ready', checkpoint_id = writing_id, writing_id = NULL, owner = NULL, phase = NULL,
+       definition = $4
      WHERE org = $1 AND name = $2 AND writing_id = $3 RETURNING name`,
-    [org, name, writingId],
+    [org, name, writingId, JSON.stringify(definition)],
   );
   return rows.length === 1;
 }

@@ -280,19 +280,91 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       expect(world.runtime.look(theirs.id)?.files).toEqual({ '/root': 'another root' });
     });
 
-    it('has a name that is neither taken nor built in; of two concurrent creates one succeeds', async () => {
+    it('has a name that is not taken; of two concurrent creates one succeeds', async () => {
       const { id } = (await engine.create(caller, {})).sandbox;
       const { id: from } = (await engine.snapshot(caller, id)).checkpoint;
       await make('app');
       await refused(make('app'), 'conflict');
       await refused(engine.refuseTemplate('org', { name: 'app' }), 'conflict');
-      for (const name of ['app', 'base'])
-        await refused(engine.nameTemplate('org', { name, from }), 'conflict');
-      await refused(make('base'), 'conflict');
+      await refused(engine.nameTemplate('org', { name: 'app', from }), 'conflict');
       const creates = await Promise.allSettled(
         [1, 2, 3].map(() => engine.nameTemplate('org', { name: 'x', from })),
       );
       expect(creates.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected', 'rejected']);
+    });
+  });
+
+  describe('with the name of a built-in one', () => {
+    it('takes its place in its organisation alone, until it is deleted', async () => {
+      const builtIn = await engine.template('org', 'base');
+      const own = await make('base', {}, 'our root');
+      expect(own).toMatchObject({ name: 'base', builtIn: false });
+      expect(await engine.templates('org')).toEqual([expect.objectContaining({ builtIn: false })]);
+      expect((await engine.create(caller, {})).sandbox.baseId).toBe(own.checkpointId);
+      const other = (await engine.create({ org: 'other' }, {})).sandbox;
+      expect(other.baseId).toBe(builtIn.checkpointId);
+      await engine.deleteTemplate('org', 'base');
+      expect((await engine.create(caller, {})).sandbox.baseId).toBe(builtIn.checkpointId);
+    });
+  });
+
+  describe('that is built in', () => {
+    const phase = async () => (await engine.template('org', 'base')).phase;
+
+    it('shows the progress of its next version, and what its root is when that is ready', async () => {
+      const outdated = { isOutdated: async () => true };
+      Object.assign(world.runtime, outdated);
+      const before = await engine.template('org', 'base');
+      const prepare = held();
+      engine.renewTemplates();
+      await prepare.begun;
+      expect(await engine.template('org', 'base')).toEqual({ ...before, phase: 'booting' });
+      await engine.setTemplatePhase('memory', 'base', 'making its own root');
+      expect(await engine.template('org', 'base')).toMatchObject({ phase: 'making its own root' });
+      prepare.goOn();
+      await expect.poll(phase, { timeout: 10_000 }).toBeNull();
+      const after = await engine.builtInTemplate('base');
+      expect(after.checkpointId).not.toBe(before.checkpointId);
+    });
+
+    it('is prepared again when the machine has changed meanwhile, and the server starts', async () => {
+      const changing = ({ store }: Pick<World, 'store'>) => {
+        const runtime = new MemoryRuntime({ name: 'changing', files: store });
+        const real = runtime.checkUsable.bind(runtime);
+        let changes = 2;
+        runtime.checkUsable = async (checkpoint) =>
+          changes-- > 0 ? { usable: false, why: 'the machine has changed' } : real(checkpoint);
+        return [runtime];
+      };
+      const other = await makeWorld(kind, { runtimes: changing });
+      const { sandbox } = await other.engine.create(caller, { runtime: 'changing' });
+      expect(sandbox).toMatchObject({ state: 'running', runtime: 'changing' });
+      await other.dispose();
+    });
+
+    it('shows what its root is', async () => {
+      const templateRoot = { kind: 'own', digest: 'abc' } as const;
+      const real = world.runtime.prepareTemplate.bind(world.runtime);
+      Object.assign(world.runtime, {
+        isOutdated: async () => true,
+        prepareTemplate: async (...order: Parameters<typeof real>) => ({
+          ...(await real(...order)),
+          templateRoot,
+        }),
+      });
+      expect(await engine.template('org', 'base')).toMatchObject({ root: null });
+      engine.renewTemplates();
+      await expect.poll(async () => (await engine.template('org', 'base')).root).toEqual(templateRoot);
+    });
+
+    it('keeps its version and shows no phase when the next one cannot be made', async () => {
+      Object.assign(world.runtime, { isOutdated: async () => true });
+      const before = await engine.template('org', 'base');
+      const prepare = held();
+      engine.renewTemplates();
+      await prepare.begun;
+      prepare.fail(new Error('no room'));
+      await expect.poll(() => engine.template('org', 'base'), { timeout: 10_000 }).toEqual(before);
     });
   });
 

@@ -3,7 +3,7 @@
  * and a checkpoint that is back is known to be back. Contents are read by the scrubber.
  */
 import { forEachBounded } from '@torpor/host';
-import type { SandboxState } from '@torpor/protocol';
+import type { CheckpointId, SandboxId, SandboxState } from '@torpor/protocol';
 import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
 import { checkParts } from '../checkpoints/checks.ts';
 import { provesDamage, recordChecks } from '../checkpoints/health-record.ts';
@@ -13,10 +13,19 @@ import { findSandbox } from '../sandbox.ts';
 import { inPages } from './pages.ts';
 
 /** What a round of inspections found. */
-export interface InspectionCounts {
+export interface InspectionResult {
   inspected: number;
   damaged: number;
   unknown: number;
+  /** Undamaged memory that cannot be restored here: a start uses the files. */
+  readonly unusableMemory: UnusableMemory[];
+}
+
+interface UnusableMemory {
+  readonly checkpointId: CheckpointId;
+  /** Null for the checkpoint of a template. */
+  readonly sandboxId: SandboxId | null;
+  readonly why: string;
 }
 
 export interface InspectionFilter {
@@ -33,37 +42,39 @@ export async function inspectCheckpoints(
   ctx: Context,
   filter: InspectionFilter,
   signal: AbortSignal,
-): Promise<InspectionCounts> {
+): Promise<InspectionResult> {
   const { pageSize, inspectHands } = ctx.settings;
-  const counts: InspectionCounts = { inspected: 0, damaged: 0, unknown: 0 };
+  const result: InspectionResult = { inspected: 0, damaged: 0, unknown: 0, unusableMemory: [] };
   const sealed = inPages((after, limit) => listSealed(ctx.db, filter.org, after, limit), pageSize, signal);
   await forEachBounded(sealed, inspectHands, async (checkpoint) => {
     if (checkpoint.external && !filter.external) return;
     // A server that has the runtime inspects it.
     if (!ctx.runtimes.has(checkpoint.runtime)) return;
     const began = ctx.clock.monotonic();
-    await inspectOne(ctx, checkpoint, counts).catch((thrown: unknown) =>
+    await inspectOne(ctx, checkpoint, result).catch((thrown: unknown) =>
       ctx.report('inspecting a checkpoint failed', { checkpointId: checkpoint.id, error: thrown }),
     );
     if (filter.background === true) await limitLoad(ctx, ctx.clock.monotonic() - began, signal);
   });
-  return counts;
+  return result;
 }
 
 async function limitLoad({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {
   await clock.sleep(worked * (100 / settings.inspectLoadPercent - 1), signal).catch(() => {});
 }
 
-async function inspectOne(ctx: Context, checkpoint: Checkpoint, counts: InspectionCounts): Promise<void> {
-  const results = await checkParts(ctx, checkpoint);
-  counts.inspected++;
-  if (results.some(({ error }) => provesDamage(error))) {
+async function inspectOne(ctx: Context, checkpoint: Checkpoint, result: InspectionResult): Promise<void> {
+  const { checks, unusableMemory: why } = await checkParts(ctx, checkpoint);
+  result.inspected++;
+  const { id: checkpointId, sandboxId } = checkpoint;
+  if (why !== null) result.unusableMemory.push({ checkpointId, sandboxId, why });
+  if (checks.some(({ error }) => provesDamage(error))) {
     if (await isBeingConsumed(ctx, checkpoint)) return;
-    counts.damaged++;
-  } else if (results.some(({ error }) => error !== null)) {
-    counts.unknown++;
+    result.damaged++;
+  } else if (checks.some(({ error }) => error !== null)) {
+    result.unknown++;
   }
-  await recordChecks(ctx, checkpoint, results);
+  await recordChecks(ctx, checkpoint, checks);
 }
 
 /** A start may consume a checkpoint that a provider keeps, and records that when it is done. */

@@ -14,6 +14,7 @@ import {
   removeBytes,
 } from '../checkpoints/deletion.ts';
 import type { Context } from '../context.ts';
+import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
 import type { Queryable } from '../ports/database.ts';
 import { withTimeout } from '../with-timeout.ts';
@@ -87,9 +88,8 @@ async function listWanted(
   db: Queryable,
   stored: readonly StoredCheckpoint[],
 ): Promise<Map<CheckpointId, string>> {
-  const marks = stored.map((_, i) => `$${i + 1}`).join(', ');
   const rows = await db.query<{ id: CheckpointId; state: string }>(
-    `SELECT id, state FROM checkpoints WHERE state <> 'deleted' AND id IN (${marks})`,
+    `SELECT id, state FROM checkpoints WHERE state <> 'deleted' AND id IN (${listPlaceholders(stored.length)})`,
     stored.map(({ id }) => id),
   );
   return new Map(rows.map(({ id, state }) => [id, state]));

@@ -2,6 +2,7 @@ import type { SandboxId } from '@torpor/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { type MemoryRuntime, runtimeWithoutPause } from '../../testing/memory-runtime.ts';
+import { listedInstances } from '../../testing/runtime-subject.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
 
 const caller = { org: 'org' };
@@ -150,6 +151,29 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
     await engine.reconcile();
     expect(await runtime.observe(stray)).toMatchObject({ is: 'gone', files: false });
     expect(await runtime.observe({ sandboxId: id, generation: 1 })).toMatchObject({ is: 'running' });
+  });
+
+  it.each([
+    { keeps: true, removed: [] },
+    { keeps: false, removed: [expect.stringContaining('which no sandbox owned')] },
+  ])('reports the frozen instance of a paused sandbox only when it is removed: kept $keeps', async (when) => {
+    world = await makeWorld(kind);
+    const { engine, runtime } = world;
+    runtime.keepsInstances = when.keeps;
+    const { id } = (await engine.create(caller, {})).sandbox;
+    // The server dies after the commit, before it calls `destroy`.
+    Object.assign(runtime, { destroy: async () => {} });
+    await engine.pause(caller, id);
+    Reflect.deleteProperty(runtime, 'destroy');
+    expect(await listedInstances(runtime)).toEqual([{ sandboxId: id, generation: 1 }]);
+
+    const { repaired, did } = await engine.reconcile();
+
+    expect({ repaired, did: did.map(({ what }) => what) }).toEqual({
+      repaired: when.removed.length,
+      did: when.removed,
+    });
+    expect(await listedInstances(runtime)).toEqual([]);
   });
 });
 

@@ -168,8 +168,9 @@ async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> 
 }
 
 /**
- * Destroys instances that no sandbox owns. The runtime's instances are listed before the rows are read: a row is written
- * before its instance is made, so an instance without a row will never get an owner.
+ * Destroys instances that no sandbox owns. An instance that the runtime keeps as a cache is no repair. The runtime's
+ * instances are listed before the rows are read: a row is written before its instance is made, so an instance without a
+ * row will never get an owner.
  */
 async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRound): Promise<void> {
   const instances: Instance[] = [];
@@ -184,9 +185,13 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
       const upTo = newestStrayGeneration(sandbox, instance);
       if (upTo === null) return;
+      // The frozen instance of a paused sandbox may stay as a cache: an earlier server may have kept it.
+      const keep = sandbox?.state === 'paused' ? (sandbox.checkpointId ?? undefined) : undefined;
       await withTimeout(ctx.clock, ctx.settings.callMs, 'Destroying a stray', (signal) =>
-        runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal),
+        runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal, keep),
       );
+      const isKept = keep !== undefined && runtime.warmth?.(instance.sandboxId, keep).warm === true;
+      if (isKept) return;
       round.repaired++;
       const what = `removed what ${runtime.name} had of generation ${instance.generation}, which no sandbox owned`;
       record(round, { sandboxId: instance.sandboxId, org: sandbox?.org ?? null, what });

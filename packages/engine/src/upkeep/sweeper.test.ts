@@ -143,7 +143,7 @@ describe.each(databaseKinds)('idleness on %s', (kind) => {
     expect((await engine.get('org', id)).state).toBe('paused');
   });
 
-  it('does not prevent an explicit pause or a timeout', async () => {
+  it('is all that a lease prevents: an explicit pause and a timeout still happen', async () => {
     const paused = (await engine.create(caller, {})).sandbox;
     engine.leases.hold(paused.id);
     await engine.pause(caller, paused.id);

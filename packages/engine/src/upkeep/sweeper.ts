@@ -5,7 +5,7 @@
 import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FilesOnlyFallback } from '../acts/begin-seal.ts';
-import { captureFailure } from '../acts/capture-failure.ts';
+import { endedByCaptureFailure } from '../acts/capture-failure.ts';
 import type { Context } from '../context.ts';
 import { idleAt, type Leases, listIdle } from '../idleness.ts';
 import type { Queryable } from '../ports/database.ts';
@@ -86,10 +86,10 @@ export class Sweeper {
       this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;
-      const fault = captureFailure(thrown);
-      const isSlow = fault?.code === 'timeout';
+      const isUncapturable = endedByCaptureFailure(thrown);
+      const isSlow = isUncapturable && thrown.code === 'timeout';
       // Every attempt freezes the sandbox for a while and writes events, so a lasting cause is not retried soon.
-      const isStuck = fault !== undefined && filesOnlyFallbackOf(sandbox, isSlow) === 'never';
+      const isStuck = isUncapturable && filesOnlyFallbackOf(sandbox, isSlow) === 'never';
       const waitMs = isStuck
         ? ctx.settings.pauseRetryMs
         : Math.min(MAX_BACKOFF_MS, (waiting?.waitMs ?? 500) * 2);
@@ -121,7 +121,10 @@ export class Sweeper {
   }
 }
 
-/** The sandbox's policy says whether it may lose its processes. After one slow capture only: the machine may be at fault. */
+/**
+ * The sandbox's fallback policy says whether a pause may drop the processes. After a first timeout the capture is tried
+ * again, because the machine may be busy; after a second one only the files are sealed.
+ */
 function filesOnlyFallbackOf({ config }: Sandbox, wasSlow: boolean): FilesOnlyFallback {
   if (!config.fallback.includes('files')) return 'never';
   return wasSlow ? 'on failure or timeout' : 'on failure';

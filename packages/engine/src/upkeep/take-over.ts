@@ -50,9 +50,9 @@ async function continueFrom(ctx: Context, handle: OperationHandle, sandbox: Sand
     case 'running':
       return handle.operation.kind === 'recover'
         ? repair(ctx, handle, sandbox)
-        : rollBack(ctx, handle, sandbox);
+        : undoOrFinishSeal(ctx, handle, sandbox);
     case 'pausing':
-      return rollBack(ctx, handle, sandbox);
+      return undoOrFinishSeal(ctx, handle, sandbox);
     case 'paused':
       return startPaused(ctx, handle, handle.operation.reason);
     case 'killing':
@@ -72,7 +72,7 @@ async function continueFrom(ctx: Context, handle: OperationHandle, sandbox: Sand
  * Before the commit of a seal the operation is undone, unless the instance is proved gone. After the commit of a snapshot
  * only the thaw is left to do.
  */
-async function rollBack(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
+async function undoOrFinishSeal(ctx: Context, handle: OperationHandle, sandbox: Sandbox): Promise<void> {
   const sealed = await findSealedBy(ctx.db, handle.operation.id);
   if (sandbox.state === 'running' && sealed !== undefined) {
     return thawAfterSeal(ctx, handle.operation, sandbox, sealed.id);
@@ -87,5 +87,6 @@ async function rollBack(ctx: Context, handle: OperationHandle, sandbox: Sandbox)
       hint: 'The sandbox runs on. Ask again.',
     },
   );
+  handle.trace.enter('undo');
   return undoSeal(ctx, handle.operation, sandbox, error);
 }

@@ -1,6 +1,7 @@
 /** Create: a new sandbox from a template or a checkpoint. */
 import {
   type CreateRequest,
+  nameOfUse,
   type OperationId,
   type Resources,
   type SandboxView,
@@ -11,7 +12,7 @@ import { sealMode } from '../acts/begin-seal.ts';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
-import { type Context, requirePause, runtimeOf } from '../context.ts';
+import { type Context, pauseCapability, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { recordEvent } from '../ledger/transition.ts';
 import { insertOperation, type Operation, type Succeeded } from '../operations/operation.ts';
@@ -21,8 +22,15 @@ import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { toStoredRetention } from '../retention/policy.ts';
-import { insertSandbox, type Sandbox } from '../sandbox.ts';
+import {
+  type CommandDefaults,
+  commandDefaults,
+  findSandbox,
+  insertSandbox,
+  type Sandbox,
+} from '../sandbox.ts';
 import { type Definition, firstCheckpoint, getTemplate } from '../templates/template.ts';
+import { requireSecrets } from './required-secrets.ts';
 
 export interface Created {
   readonly operation: { readonly id: OperationId };
@@ -36,10 +44,13 @@ export async function create(ctx: Context, caller: Caller, request: CreateReques
 }
 
 async function createNew(ctx: Context, caller: Caller, request: CreateRequest): Promise<Succeeded<'create'>> {
-  const { base, template, definition } = await originOf(ctx, caller.org, request);
+  const { base, template, definition, defaults } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
-  const sandbox = draftSandbox(ctx, caller, runtime, template, withDefinition(request, definition));
-  const operation = draftCreate(ctx, sandbox, request);
+  await requireSecrets(ctx, caller.org, request.network);
+  const { org, dialect } = caller;
+  const creator = { org, dialect, ...defaults };
+  const sandbox = draftSandbox(ctx, creator, runtime, template, withDefinition(request, definition));
+  const operation = draftCreate(ctx, sandbox, request, caller.by);
   const full = await refusalForDiskSpace(ctx);
   const created = ctx.operations.runCreate({
     caller,
@@ -69,14 +80,19 @@ interface NewSandbox {
   readonly operation: Operation<'create'>;
 }
 
-export function draftCreate(ctx: Context, sandbox: Sandbox, request: CreateRequest): Operation<'create'> {
+export function draftCreate(
+  ctx: Context,
+  sandbox: Sandbox,
+  request: CreateRequest,
+  by: Caller['by'],
+): Operation<'create'> {
   // The sandbox's own row keeps the rest of the request.
   const { from, fallback } = request;
   const kept = { ...(from === undefined ? {} : { from }), ...(fallback === undefined ? {} : { fallback }) };
   return ctx.operations.draft({
     kind: 'create',
     sandboxId: sandbox.id,
-    caller: { org: sandbox.org },
+    caller: { org: sandbox.org, by },
     request: kept,
     reason: 'request',
   });
@@ -92,8 +108,10 @@ export async function insertNewSandbox(
   await insertSandbox(tx, sandbox);
   await insertOperation(tx, operation);
   const { template, runtime } = sandbox;
+  const secrets = (sandbox.config.network.secrets ?? []).map(nameOfUse);
+  const made = { template, runtime, ...(secrets.length === 0 ? {} : { secrets }) };
   const fields = { operationId: operation.id, generation: 1, baseId: base.id };
-  return recordEvent(ctx, tx, sandbox, 'sandbox.created', { template, runtime }, fields);
+  return recordEvent(ctx, tx, sandbox, 'sandbox.created', made, fields);
 }
 
 export async function refuseTakenSandboxName(tx: Transaction, org: string, name: string): Promise<void> {
@@ -112,6 +130,7 @@ interface Origin {
   readonly base: Checkpoint;
   readonly template: string | null;
   readonly definition: Definition | null;
+  readonly defaults: CommandDefaults;
 }
 
 async function originOf(ctx: Context, org: string, request: CreateRequest): Promise<Origin> {
@@ -121,7 +140,8 @@ async function originOf(ctx: Context, org: string, request: CreateRequest): Prom
     const { template: name = 'base' } = request;
     const template = await getTemplate(ctx, org, name, runtime);
     const base = await firstCheckpoint(ctx.db, template);
-    return { base, template: name, definition: template.definition };
+    const { definition } = template;
+    return { base, template: name, definition, defaults: commandDefaults(definition) };
   }
   const base = await getSealed(ctx.db, request.from, org);
   if (request.runtime !== undefined && request.runtime !== base.runtime) {
@@ -132,7 +152,8 @@ async function originOf(ctx: Context, org: string, request: CreateRequest): Prom
     );
   }
   requireForkable(ctx, base);
-  return { base, template: null, definition: null };
+  const source = base.sandboxId === null ? undefined : await findSandbox(ctx.db, base.sandboxId);
+  return { base, template: null, definition: null, defaults: commandDefaults(source?.config ?? {}) };
 }
 
 /** Adds what the template defines and the caller does not override. The template's services come first. */
@@ -154,15 +175,15 @@ export function memoryLimit(runtime: Runtime, resources: Resources | undefined):
 /** Refuses a policy that the runtime cannot keep, before anything is written. */
 export function draftSandbox(
   ctx: Context,
-  { org, dialect }: Pick<Caller, 'org' | 'dialect'>,
+  { org, dialect, user, workdir }: Pick<Caller, 'org' | 'dialect'> & CommandDefaults,
   runtime: Runtime,
   template: string | null,
   request: Omit<CreateRequest, 'template' | 'from' | 'runtime'>,
 ): Sandbox {
   const canPause = runtime.capabilities().pause !== 'none';
   const { onTimeout = canPause ? 'pause' : 'kill', onIdle = canPause ? 'pause' : 'keep' } = request;
-  if (request.onTimeout === 'pause') requirePause(runtime, 'keep the policy onTimeout "pause"');
-  if (request.onIdle === 'pause') requirePause(runtime, 'keep the policy onIdle "pause"');
+  if (request.onTimeout === 'pause') pauseCapability(runtime, 'keep the policy onTimeout "pause"');
+  if (request.onIdle === 'pause') pauseCapability(runtime, 'keep the policy onIdle "pause"');
   if (request.network !== undefined) runtime.checkNetwork(request.network);
   if (request.pauseMode !== undefined) sealMode(runtime, request.pauseMode, 'keep the policy pauseMode');
   const now = ctx.clock.now();
@@ -180,7 +201,10 @@ export function draftSandbox(
       fallback: request.fallback ?? ['files'],
       autoResume: request.autoResume ?? true,
       preview: request.preview ?? 'public',
+      requestHost: request.requestHost,
       pauseMode: request.pauseMode,
+      user,
+      workdir,
       dialect,
     },
     metadata: request.metadata ?? {},

@@ -1,5 +1,6 @@
 /** Fork: new sandboxes from the present contents of another. */
 import {
+  type CheckpointId,
   type ErrorBody,
   type ForkRequest,
   type OperationId,
@@ -11,18 +12,20 @@ import { beginSeal, type SealPlan } from '../acts/begin-seal.ts';
 import { finishSeal } from '../acts/finish-seal.ts';
 import { seal } from '../acts/seal.ts';
 import { start } from '../acts/start.ts';
-import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
-import { requireReplayable } from '../checkpoints/forkable.ts';
+import { findCheckpoint } from '../checkpoints/checkpoint.ts';
+import { requireAttachedReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
+import type { OperationHandle } from '../operations/operation-handle.ts';
+import { OperationTrace } from '../operations/operation-trace.ts';
 import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
 import { markUsed, toRetention } from '../retention/policy.ts';
-import { getSandbox, type Sandbox } from '../sandbox.ts';
+import { commandDefaults, getSandbox, type Sandbox } from '../sandbox.ts';
 import {
   draftCreate,
   draftSandbox,
@@ -30,6 +33,7 @@ import {
   memoryLimit,
   refuseTakenSandboxName,
 } from './create.ts';
+import { requireSecrets } from './required-secrets.ts';
 import { planSnapshot } from './snapshot.ts';
 
 export type Fork = { readonly sandbox: SandboxView } | { readonly error: ErrorBody };
@@ -48,6 +52,7 @@ export async function fork(
   if (!runtime.capabilities().fork) {
     throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" cannot fork a sandbox.`);
   }
+  await requireSecrets(ctx, caller.org, request.network);
   const inPlan = planSnapshot(ctx, runtime);
   const plan: SealPlan<Child[]> = {
     ...inPlan,
@@ -77,7 +82,7 @@ export async function fork(
       if (sandbox.state !== 'paused' || checkpointId === null) {
         return { is: 'to seal', sandbox: await beginSeal(ctx, tx, sandbox, operation, plan) };
       }
-      await requireReplayable(tx, sandbox);
+      await requireAttachedReplayable(tx, sandbox);
       await markUsed(tx, sandbox.id, ctx.clock.now());
       const from = { sandbox, operation };
       const children = await insertChildren(ctx, tx, from, checkpointId, runtime, request);
@@ -85,14 +90,12 @@ export async function fork(
       return { is: 'ended', children };
     },
     execute: async (handle, accepted) => {
-      if (accepted.is === 'ended') return startChildren(ctx, accepted.children);
+      if (accepted.is === 'ended') return startChildren(ctx, handle, accepted.children);
       const sealed = await seal(ctx, handle, accepted.sandbox, plan);
       if (sealed.is === 'failed') return;
-      try {
-        await finishSeal(ctx, handle, accepted.sandbox, plan);
-      } finally {
-        startChildren(ctx, sealed.extraResult);
-      }
+      // Beside the source, which takes some milliseconds to go on.
+      startChildren(ctx, handle, sealed.extraResult);
+      await finishSeal(ctx, handle, accepted.sandbox, plan);
     },
   });
   return { operation, forks: await forksOf(ctx, operation, caller) };
@@ -109,9 +112,10 @@ interface Child {
   readonly operation: Operation<'create'>;
 }
 
-function startChildren(ctx: Context, children: readonly Child[]): void {
+function startChildren(ctx: Context, { trace }: OperationHandle, children: readonly Child[]): void {
   for (const { sandbox, operation } of children) {
-    ctx.operations.drive(operation, (handle) => start(ctx, handle, sandbox));
+    const childTrace = new OperationTrace(ctx.tracing, trace.span, operation);
+    ctx.operations.drive(operation, (handle) => start(ctx, handle, sandbox), childTrace);
   }
 }
 
@@ -130,7 +134,7 @@ async function insertChildren(
   ctx: Context,
   tx: Transaction,
   from: { readonly sandbox: Sandbox; readonly operation: Operation },
-  checkpointId: Checkpoint['id'],
+  checkpointId: CheckpointId,
   runtime: Runtime,
   request: ForkRequest,
 ): Promise<Child[]> {
@@ -146,6 +150,7 @@ async function insertChildren(
     fallback: [...source.config.fallback],
     autoResume: source.config.autoResume,
     preview: source.config.preview,
+    ...(source.config.requestHost === undefined ? {} : { requestHost: source.config.requestHost }),
     ...(source.config.pauseMode === undefined ? {} : { pauseMode: source.config.pauseMode }),
     metadata: source.metadata,
     ...(source.timeoutMs === null ? {} : { timeoutSeconds: source.timeoutMs / 1_000 }),
@@ -154,11 +159,12 @@ async function insertChildren(
     deletePausedAfterSeconds: toRetention(source.deletePausedAfterMs),
     onIdle: source.onIdle,
   };
-  const creator = { org: source.org, dialect: source.config.dialect };
+  const creator = { org: source.org, dialect: source.config.dialect, ...commandDefaults(source.config) };
   const children: Child[] = [];
   for (let i = 0; i < count; i++) {
     const sandbox = draftSandbox(ctx, creator, runtime, source.template, { ...inherited, ...wanted });
-    const operation = { ...draftCreate(ctx, sandbox, { from: base.id }), parentId: from.operation.id };
+    const drafted = draftCreate(ctx, sandbox, { from: base.id }, from.operation.by ?? undefined);
+    const operation = { ...drafted, parentId: from.operation.id };
     children.push({ sandbox: await insertNewSandbox(ctx, tx, { sandbox, base, operation }), operation });
   }
   return children;

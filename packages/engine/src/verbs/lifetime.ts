@@ -1,5 +1,5 @@
 /** The lifetime of a sandbox: one write under its lock, outside of operations. */
-import type { SandboxId, SandboxView } from '@torpor/protocol';
+import type { Actor, SandboxId, SandboxView } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import { applyTransition } from '../ledger/transition.ts';
 import { decide } from '../lifecycle.ts';
@@ -16,6 +16,7 @@ export async function setLifetime(
   org: string,
   id: SandboxId,
   timeoutSeconds: number | null,
+  by?: Actor,
 ): Promise<SandboxView> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
@@ -33,7 +34,7 @@ export async function setLifetime(
       'set_lifetime',
       'lifetime.set',
       { endsAt, timeoutSeconds },
-      { operationId: null, change: { endsAt, timeoutMs } },
+      { operationId: null, by, change: { endsAt, timeoutMs } },
     );
   });
   return sandboxView(ctx, org, id);
@@ -49,6 +50,7 @@ export async function setEnd(
   id: SandboxId,
   seconds: number,
   how: 'exactly' | 'at least',
+  by?: Actor,
 ): Promise<void> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
@@ -61,6 +63,7 @@ export async function setEnd(
     const data = { endsAt, timeoutSeconds: seconds };
     await applyTransition(ctx, tx, sandbox, 'set_lifetime', 'lifetime.set', data, {
       operationId: null,
+      by,
       change: { endsAt },
     });
   });

@@ -1,6 +1,6 @@
 /** The network policy of a sandbox: first written to the database, then applied by the runtime. */
 import { forEachBounded } from '@torpor/host';
-import type { Network, SandboxId, SandboxView } from '@torpor/protocol';
+import type { Actor, Network, SandboxId, SandboxView } from '@torpor/protocol';
 import { type Context, runtimeOf } from '../context.ts';
 import { applyTransition } from '../ledger/transition.ts';
 import { decide } from '../lifecycle.ts';
@@ -9,6 +9,7 @@ import { refusedBy } from '../refused-by.ts';
 import { findSandbox, listSandboxes, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
 import { withTimeout } from '../with-timeout.ts';
+import { requireSecrets } from './required-secrets.ts';
 
 /** A paused sandbox gets the policy with its next start. */
 export async function setNetwork(
@@ -16,7 +17,9 @@ export async function setNetwork(
   org: string,
   id: SandboxId,
   network: Network,
+  by?: Actor,
 ): Promise<SandboxView> {
+  await requireSecrets(ctx, org, network);
   const sandbox = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, id);
     if (locked.org !== org) throw noSuchSandbox(id);
@@ -26,7 +29,7 @@ export async function setNetwork(
     }
     runtimeOf(ctx, locked).checkNetwork(network);
     const config = { ...locked.config, network };
-    const extras = { operationId: null, change: { config } };
+    const extras = { operationId: null, by, change: { config } };
     return applyTransition(ctx, tx, locked, 'set_network', 'network.set', { network }, extras);
   });
   if (sandbox.state === 'running') await apply(ctx, sandbox);

@@ -3,6 +3,7 @@ import {
   type CheckpointId,
   type CheckpointView,
   type OperationView,
+  type PauseDurability,
   type PauseRequest,
   type Reason,
   type SandboxId,
@@ -18,8 +19,9 @@ import {
 } from '../acts/begin-seal.ts';
 import { finishSeal } from '../acts/finish-seal.ts';
 import { seal } from '../acts/seal.ts';
+import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
-import { findLastSucceeded, type Operation } from '../operations/operation.ts';
+import { findOperationOfState, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import type { Transaction } from '../ports/database.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
@@ -39,12 +41,18 @@ export interface PausePolicy {
 }
 
 export interface Paused {
-  /** Of a sandbox that was paused before: the operation that paused it, where there is one. */
+  /**
+   * The operation that paused the sandbox: this one, or an earlier one when the sandbox was already paused. Null when the
+   * earlier operation failed after it had paused the sandbox.
+   */
   readonly operation: OperationView | null;
-  /** False when the sandbox was paused before. */
+  /** False when the sandbox was already paused. */
   readonly paused: boolean;
   readonly sandbox: SandboxView;
   readonly checkpoint: CheckpointView;
+  readonly replicated: boolean;
+  /** Why a caller that asked for a replicated checkpoint did not get one. */
+  readonly replicatedReason: string | null;
 }
 
 export async function pause(
@@ -53,13 +61,43 @@ export async function pause(
   id: SandboxId,
   request: PauseRequest = {},
 ): Promise<Paused> {
+  refuseWithoutStore(ctx, request);
   const { operation, checkpointId, isNew } = await sealAndPause(ctx, caller, id, request, BY_REQUEST);
+  const durability = await reachedDurability(ctx, caller, checkpointId, request.durability ?? ctx.durability);
   return {
     operation: operation === null ? null : await withPhases(ctx, operation),
     paused: isNew,
     sandbox: await sandboxView(ctx, caller.org, id),
     checkpoint: await checkpoint(ctx, caller.org, checkpointId),
+    ...durability,
   };
+}
+
+/** Before anything is changed: a durability that this server cannot reach is refused. */
+function refuseWithoutStore(ctx: Context, { durability }: PauseRequest): void {
+  if (durability !== 'replicated' || ctx.replicator !== undefined) return;
+  throw new TorporError(
+    'capability_unsupported',
+    'This server has no store outside its machine, so no checkpoint can be replicated. Nothing was changed.',
+    { hint: 'Start the server with --store, or leave durability out.' },
+  );
+}
+
+/** The pause is done, whatever comes of the replication. The caller's signal ends the wait. */
+async function reachedDurability(
+  ctx: Context,
+  caller: Caller,
+  id: CheckpointId,
+  wanted: PauseDurability,
+): Promise<Pick<Paused, 'replicated' | 'replicatedReason'>> {
+  if (wanted === 'sealed' || ctx.replicator === undefined) {
+    return { replicated: (await findCheckpoint(ctx.db, id))?.replicatedAt != null, replicatedReason: null };
+  }
+  const signals = caller.signal === undefined ? [ctx.stopping] : [caller.signal, ctx.stopping];
+  const reached = await ctx.replicator.wait(id, AbortSignal.any(signals));
+  return reached.replicated
+    ? { replicated: true, replicatedReason: null }
+    : { replicated: false, replicatedReason: reached.reason };
 }
 
 /** For the rounds, which need no answer. */
@@ -113,7 +151,7 @@ async function sealAndPause(
       const sealed = await seal(ctx, handle, pausing, plan);
       if (sealed.is === 'failed') return;
       await finishSeal(ctx, handle, pausing, plan);
-      destroyPaused(ctx, pausing);
+      destroyPaused(ctx, pausing, plan.checkpointId);
     },
   });
   if (ended.is === 'already') return alreadyPaused(ctx, ended.sandbox);
@@ -122,7 +160,7 @@ async function sealAndPause(
 }
 
 async function alreadyPaused(ctx: Context, sandbox: Sandbox): Promise<PausedBy> {
-  const operation = await findLastSucceeded(ctx.db, sandbox.id, ['pause', 'recover']);
+  const operation = await findOperationOfState(ctx.db, sandbox.id, 'pause');
   const checkpointId = requireCheckpoint(sandbox.checkpointId);
   return { operation: operation ?? null, checkpointId, isNew: false };
 }
@@ -134,12 +172,15 @@ function requireCheckpoint(id: CheckpointId | null | undefined): CheckpointId {
   return id;
 }
 
-/** The frozen instance of a paused sandbox has no more use. Only the next start waits for its end. */
-function destroyPaused(ctx: Context, sandbox: Sandbox): void {
+/**
+ * Gives up the frozen instance in the background: the runtime destroys it, or keeps it as a cache of the checkpoint. The
+ * answer to the pause does not wait for this; the next start does.
+ */
+function destroyPaused(ctx: Context, sandbox: Sandbox, keep: CheckpointId): void {
   const upTo = { sandboxId: sandbox.id, generation: sandbox.generation };
   ctx.background.run(`destroying the paused instance of ${sandbox.id}`, () =>
     withTimeout(ctx.clock, ctx.settings.callMs, 'Destroying', (signal) =>
-      runtimeOf(ctx, sandbox).destroy(upTo, signal),
+      runtimeOf(ctx, sandbox).destroy(upTo, signal, keep),
     ),
   );
 }

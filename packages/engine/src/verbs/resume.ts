@@ -10,7 +10,7 @@ import {
   type SourceKind,
   TorporError,
 } from '@torpor/protocol';
-import { requireReusable } from '../acts/sources.ts';
+import { requireStartableBy } from '../acts/sources.ts';
 import { beginResume, start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
@@ -47,7 +47,7 @@ export async function resume(
   const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
   const replayed = await ctx.operations.replayed(caller, 'resume', sandboxId, request);
   if (replayed !== undefined) return { ...(await restartedBy(ctx, replayed)), resumed: true };
-  if (request.from !== undefined) requireReusable(await getSealed(ctx.db, request.from, org), runtime);
+  if (request.from !== undefined) requireStartableBy(await getSealed(ctx.db, request.from, org), runtime);
   const ended = await ctx.operations.runIdempotent({
     kind: 'resume',
     sandboxId,

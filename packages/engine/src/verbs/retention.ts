@@ -1,5 +1,5 @@
 /** How long a paused sandbox is kept: one write under its lock, outside of operations. */
-import type { Retention, SandboxId, SandboxView } from '@torpor/protocol';
+import type { Actor, Retention, SandboxId, SandboxView } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import { applyTransition } from '../ledger/transition.ts';
 import { decide } from '../lifecycle.ts';
@@ -14,6 +14,7 @@ export async function setRetention(
   org: string,
   id: SandboxId,
   deletePausedAfterSeconds: Retention,
+  by?: Actor,
 ): Promise<SandboxView> {
   await ctx.db.transaction(async (tx) => {
     const sandbox = await lockSandbox(tx, id);
@@ -26,7 +27,10 @@ export async function setRetention(
       toStoredRetention(deletePausedAfterSeconds),
     ]);
     const data = { deletePausedAfterSeconds };
-    await applyTransition(ctx, tx, sandbox, 'set_retention', 'retention.set', data, { operationId: null });
+    await applyTransition(ctx, tx, sandbox, 'set_retention', 'retention.set', data, {
+      operationId: null,
+      by,
+    });
   });
   return sandboxView(ctx, org, id);
 }

@@ -6,7 +6,7 @@ import type { RollbackRequest, SandboxId } from '@torpor/protocol';
 import { beginSeal, noExtraWrites, type SealPlan, sealMode } from '../acts/begin-seal.ts';
 import { finishSeal } from '../acts/finish-seal.ts';
 import { seal } from '../acts/seal.ts';
-import { requireReusable } from '../acts/sources.ts';
+import { requireStartableBy } from '../acts/sources.ts';
 import { beginResume, start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
@@ -27,7 +27,7 @@ export async function rollback(
   const request: RequestOf<'rollback'> = { from: checkpointId, fallback: ['files'] };
   const replayed = await ctx.operations.replayed(caller, 'rollback', sandboxId, request);
   if (replayed !== undefined) return restartedBy(ctx, replayed);
-  requireReusable(await getSealed(ctx.db, checkpointId, org), runtime);
+  requireStartableBy(await getSealed(ctx.db, checkpointId, org), runtime);
   const plan: SealPlan = {
     checkpointId: ctx.ids.next('ckpt'),
     mode: sealMode(runtimeOf(ctx, { runtime }), undefined, 'be rolled back'),

@@ -1,4 +1,7 @@
-/** Snapshot: a checkpoint of a sandbox that stays in its state. */
+/**
+ * Snapshot: a checkpoint of a sandbox that goes on afterwards. Where the runtime cannot seal it in place, the sandbox is
+ * paused and started again, and stays paused when that start fails. A paused sandbox keeps the checkpoint that it has.
+ */
 import {
   type CheckpointView,
   type OperationId,
@@ -10,7 +13,7 @@ import { beginSeal, noExtraWrites, type SealPlan, sealMode } from '../acts/begin
 import { finishSeal } from '../acts/finish-seal.ts';
 import { seal } from '../acts/seal.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
-import { requireReplayable } from '../checkpoints/forkable.ts';
+import { requireAttachedReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { recordEvent } from '../ledger/transition.ts';
@@ -97,7 +100,7 @@ async function keepAttached(
   const { checkpointId } = sandbox;
   if (checkpointId === null) throw new Error('A paused sandbox has no checkpoint.');
   // A checkpoint that the next start uses up cannot be kept.
-  await requireReplayable(tx, sandbox);
+  await requireAttachedReplayable(tx, sandbox);
   const now = ctx.clock.now();
   await tx.query(
     'UPDATE checkpoints SET kept = 1, expires_at = $2, expiry_announced_at = NULL WHERE id = $1',

@@ -7,6 +7,7 @@ import {
   type ArchiveTemplate,
   prepareTemplate as prepare,
   requireCustomTemplates,
+  type TemplateRequest,
 } from '../templates/prepare.ts';
 import { refuseTakenTemplateName } from '../templates/template-names.ts';
 import { viewTemplate } from '../view.ts';
@@ -24,7 +25,7 @@ export async function refuseTemplate(
 export async function prepareTemplate(
   ctx: Context,
   caller: Caller,
-  request: ArchiveTemplate,
+  request: TemplateRequest,
 ): Promise<TemplateView> {
   return viewTemplate(await prepare(ctx, caller, request));
 }

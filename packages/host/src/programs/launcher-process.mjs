@@ -24,9 +24,9 @@ process.on('message', (/** @type {import('./launcher.ts').ToLauncher} */ message
 
 /**
  * Sets SCHED_BATCH for this process and all programs that it starts: a thread that was just woken does not preempt the
- * thread that woke it. gVisor's kernel has a helper thread change its mappings, and the helper calls it in a loop until
- * it sleeps. A kernel thread that is preempted before it sleeps is called for milliseconds. Without SCHED_BATCH sandboxes
- * still work, but more slowly.
+ * thread that woke it. A thread of the sentry asks a helper thread to change its memory map and then sleeps. The helper
+ * spins until that thread sleeps. If the thread is preempted before it sleeps, the helper spins for milliseconds. Without
+ * SCHED_BATCH sandboxes still work, but more slowly.
  */
 function useBatchScheduling() {
   spawnSync('chrt', ['-b', '-p', '0', String(process.pid)], { stdio: 'ignore' });

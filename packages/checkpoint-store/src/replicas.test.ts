@@ -1,0 +1,186 @@
+/** Checkpoints that are stored as objects, lost on this machine, and brought back. */
+import { randomBytes } from 'node:crypto';
+import {
+  appendFile,
+  link,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ReplicaObject } from '@torpor/engine';
+import { failureOf } from '@torpor/engine/testing';
+import { sha256Of } from '@torpor/host';
+import type { ProgramId } from '@torpor/layers';
+import {
+  EncryptedObjects,
+  makeDataKeys,
+  openObjectStore,
+  readDataKeys,
+  Throttle,
+} from '@torpor/object-store';
+import type { CheckpointId } from '@torpor/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { manifestFor, newCheckpointId } from '../testing/index.ts';
+import { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
+import { StoreReplicas } from './replicas.ts';
+
+const LIMITS = { callMs: 10_000, stallMs: 10_000, minBytesPerSecond: 1 };
+const RUNSC: ProgramId = { kind: 'runsc', digest: sha256Of('program') };
+const { signal } = new AbortController();
+
+let top: string;
+let store: LayeredCheckpointStore;
+let replicas: StoreReplicas;
+let id: CheckpointId;
+let layer: `lay_${string}`;
+let objects: ReplicaObject[];
+const at = (...names: string[]) => join(top, ...names);
+const content = (...names: string[]) => at('local', 'sealed', id, 'content', ...names);
+
+async function open(): Promise<void> {
+  store = await openDirectoryStore({ root: at('local') });
+  const keys = await makeDataKeys(at('data-key'));
+  const address = `file://${at('objects')}`;
+  const encrypted = new EncryptedObjects(await openObjectStore(address, {}, LIMITS), keys, new Throttle(0));
+  replicas = new StoreReplicas({ root: at('local'), store, objects: encrypted, keys });
+}
+
+/** A checkpoint with memory, a workspace of awkward entries, a layer and a program. */
+beforeEach(async () => {
+  top = await mkdtemp(join(tmpdir(), 'torpor-replicas-'));
+  await mkdir(at('objects'));
+  await open();
+  await store.layerStore.programs.add(RUNSC, async (directory) => {
+    await writeFile(join(directory, 'runsc'), 'program');
+    await writeFile(join(directory, 'version'), 'release-20260701.0');
+  });
+  id = newCheckpointId();
+  const staging = await store.stage(id);
+  layer = await store.layerStore.layers.create();
+  await writeFile(join(store.layerStore.layers.path(layer), 'in-layer'), 'layered');
+  await store.layerStore.claim(id, { layers: [layer], runsc: RUNSC.digest, tools: null });
+  const { nonce } = await store.layerStore.layers.seal(layer);
+  await mkdir(join(staging.path, 'memory'));
+  await writeFile(join(staging.path, 'memory', 'pages'), randomBytes(3_000_000));
+  await writeFile(join(staging.path, '-dash'), 'text', { mode: 0o640 });
+  await link(join(staging.path, '-dash'), join(staging.path, 'hard link'));
+  await writeFile(Buffer.concat([Buffer.from(`${staging.path}/`), Buffer.from([0x6e, 0xff])]), 'not UTF-8');
+  await mkdir(join(staging.path, 'deep'));
+  await symlink('../-dash', join(staging.path, 'deep', 'symlink'));
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(at('s'), resolve));
+  await rename(at('s'), join(staging.path, 'deep', 'socket'));
+  server.close();
+  await store.seal(staging, {
+    ...manifestFor(id),
+    parts: { files: true, memory: true },
+    needs: { runsc: RUNSC.digest },
+    contents: [
+      { name: 'memory', encoding: 'packed', top: ['memory'], layers: [] },
+      { name: 'layers', encoding: 'whole', top: [], layers: [{ id: layer, nonce, owner: id }] },
+    ],
+  });
+  objects = await uploadAll();
+});
+afterEach(() => rm(top, { recursive: true }));
+
+async function uploadAll(): Promise<ReplicaObject[]> {
+  const stored: ReplicaObject[] = [];
+  for (const part of await replicas.partsOf(id, signal)) {
+    const key = replicas.newKey(part);
+    stored.push({ ...part, key, ...(await replicas.upload(id, part, key, signal)) });
+  }
+  return stored;
+}
+
+const fetchKinds = async (look: 'presence' | 'contents' = 'presence') =>
+  (await replicas.fetch(id, objects, look, signal)).map(({ kind }) => kind).sort();
+
+describe('a replicated checkpoint', () => {
+  it('consists of one object for each part, and is not changed by a fetch when nothing is lost', async () => {
+    const kinds = ['layer', 'memory', 'program', 'record', 'workspace'];
+    expect(objects.map(({ kind }) => kind).sort()).toEqual(kinds);
+    expect(await fetchKinds()).toEqual([]);
+    expect(await fetchKinds('contents')).toEqual([]);
+  });
+
+  it('comes back whole after everything of it was lost on this machine', async () => {
+    const before = await store.verify(id);
+    for (const name of ['sealed', 'layers', 'programs', 'references', 'staging', 'removing'])
+      await rm(at('local', name), { recursive: true });
+    store = await openDirectoryStore({ root: at('local') });
+    const { url } = replicas;
+    const keys = await readDataKeys(at('data-key'));
+    if (keys === undefined) throw new Error('The data keys are gone.');
+    const encrypted = new EncryptedObjects(await openObjectStore(url, {}, LIMITS), keys, new Throttle(0));
+    replicas = new StoreReplicas({ root: at('local'), store, objects: encrypted, keys });
+
+    expect(await fetchKinds()).toEqual(['layer', 'memory', 'program', 'record', 'workspace']);
+    expect(await store.verify(id)).toEqual(before);
+    expect(store.layerStore.hasClaim(id)).toBe(true);
+    expect(await readFile(join(store.layerStore.layers.path(layer), 'in-layer'), 'utf8')).toBe('layered');
+    await store.layerStore.programs.verify(RUNSC);
+    const [file, other] = [await lstat(content('-dash')), await lstat(content('hard link'))];
+    expect([file.ino, file.mode & 0o777]).toEqual([other.ino, 0o640]);
+    expect((await lstat(content('deep', 'socket'))).isSocket()).toBe(true);
+    expect(await readdir(at('local', 'staging'))).toEqual([]);
+  });
+
+  it.each([
+    ['memory', 'memory', () => rm(content('memory'), { recursive: true })],
+    ['a file of the workspace', 'workspace', () => appendFile(content('-dash'), 'more')],
+    ['the content directory', 'memory,workspace', () => rm(content(), { recursive: true })],
+    ['the layer', 'layer', () => rm(at('local', 'layers', layer), { recursive: true })],
+    ['the seal of the layer', 'layer', () => rm(at('local', 'layers', layer, 'seal.json'))],
+    ['the program', 'program', () => rm(at('local', 'programs', 'runsc', RUNSC.digest), { recursive: true })],
+  ])('gets back %s alone when only that is lost', async (_, kinds, lose) => {
+    await lose();
+    expect((await fetchKinds()).join()).toBe(kinds);
+    await store.verify(id);
+    await store.layerStore.programs.verify(RUNSC);
+  });
+
+  it('gets back contents that were changed without a change of size', async () => {
+    const bytes = await readFile(content('memory', 'pages'));
+    await writeFile(content('memory', 'pages'), Buffer.alloc(bytes.length));
+    expect(await fetchKinds('presence')).toEqual([]);
+    expect(await fetchKinds('contents')).toEqual(['memory']);
+    expect((await readFile(content('memory', 'pages'))).equals(bytes)).toBe(true);
+  });
+
+  it.each([
+    ['changed', 'checkpoint_corrupt', (path: string) => appendFile(path, 'x')],
+    ['missing', 'checkpoint_missing', (path: string) => rm(path)],
+  ])('keeps what this machine has when an object is %s in the store', async (_, code, damage) => {
+    const [workspace] = objects.filter(({ kind }) => kind === 'workspace');
+    await damage(at('objects', workspace?.key ?? ''));
+    await rm(content('deep'), { recursive: true });
+    const failure = await failureOf(replicas.fetch(id, objects, 'presence', signal));
+    expect(failure.code).toBe(code);
+    expect(await readFile(content('-dash'), 'utf8')).toBe('text');
+    expect(await readdir(at('local', 'staging'))).toEqual([]);
+  });
+
+  it('is not uploaded when a byte of it has changed since it was verified', async () => {
+    await writeFile(content('memory', 'pages'), Buffer.alloc(3_000_000));
+    const part = { kind: 'record', subject: id } as const;
+    const failure = await failureOf(replicas.upload(id, part, replicas.newKey(part), signal));
+    expect(failure.code).toBe('checkpoint_corrupt');
+  });
+
+  it('is known to be missing when the store has lost one of its objects', async () => {
+    await replicas.requirePresent(objects, signal);
+    await replicas.delete(objects[1]?.key ?? '', signal);
+    const failure = await failureOf(replicas.requirePresent(objects, signal));
+    expect(failure.code).toBe('checkpoint_missing');
+  });
+});

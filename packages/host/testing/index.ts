@@ -1,0 +1,1 @@
+export { type TarEntry, tar } from './tar.ts';
