@@ -1,6 +1,6 @@
 /** Freezes an instance, makes a checkpoint of it, and thaws it. */
 import type { Captured, FreezePurpose, Instance, Staging } from '@torpor/engine';
-import { TorporError } from '@torpor/protocol';
+import { type CheckpointMode, TorporError } from '@torpor/protocol';
 import { captured } from './checkpoint-needs.ts';
 import type { InstanceRecord } from './instance/instance-records.ts';
 import { notAlive } from './instance/instances.ts';
@@ -44,7 +44,7 @@ export async function freezeInstance(
 export async function captureInstance(
   ctx: RuntimeContext,
   instance: Instance,
-  mode: 'memory' | 'files',
+  mode: CheckpointMode,
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
@@ -61,7 +61,7 @@ export async function capturePaused(
   { provider, records }: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
-  mode: 'memory' | 'files',
+  mode: CheckpointMode,
   { checkpointId }: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {

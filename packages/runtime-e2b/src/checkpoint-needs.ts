@@ -1,6 +1,6 @@
 /** What a checkpoint of this runtime is at the provider: the `needs` of its record. */
 import type { Captured, SealedCheckpoint } from '@torpor/engine';
-import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { type CheckpointId, type CheckpointMode, TorporError } from '@torpor/protocol';
 
 export type ExternalCheckpoint =
   /** A template of the provider. Every start creates a new sandbox. */
@@ -11,7 +11,7 @@ export type ExternalCheckpoint =
   | { readonly is: 'snapshot'; readonly snapshotId: string };
 
 /** What the engine records about a new checkpoint. */
-export function captured(checkpoint: ExternalCheckpoint, mode: 'memory' | 'files'): Captured {
+export function captured(checkpoint: ExternalCheckpoint, mode: CheckpointMode): Captured {
   return {
     parts: { files: true, memory: mode === 'memory' },
     needs: needsOf(checkpoint),

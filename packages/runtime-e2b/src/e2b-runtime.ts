@@ -23,6 +23,7 @@ import { KeyedMutex } from '@torpor/host';
 import {
   type Capabilities,
   type CheckpointId,
+  type CheckpointMode,
   type Network,
   type SandboxId,
   TorporError,
@@ -68,20 +69,20 @@ export class E2bRuntime implements Runtime {
   async start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: 'memory' | 'files',
+    mode: CheckpointMode,
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
     signal.throwIfAborted();
     const checkpoint = requireNeeds(from);
-    const start = () => startInstance(this.#ctx, instance, from, checkpoint, use, spec, signal);
+    const start = () => startInstance(this.#ctx, instance, from, checkpoint, mode, spec, signal);
     await this.#mutex.run(instance.sandboxId, start, signal);
-    const restored = use === 'memory' && checkpoint.is !== 'template';
+    const restored = mode === 'memory' && checkpoint.is !== 'template';
     if (!restored && checkpoint.is !== 'template') {
       await killProcesses(await this.#agentClient(instance, signal), signal);
     }
     await this.#ensureServices(instance, spec, signal);
-    return restored ? { kind: 'memory', lost: [] } : { kind: 'files', lost: ['processes'] };
+    return restored ? { mode: 'memory', lost: [] } : { mode: 'files', lost: ['processes'] };
   }
 
   async observe(instance: Instance, signal: AbortSignal): Promise<Observation> {
@@ -134,7 +135,7 @@ export class E2bRuntime implements Runtime {
 
   async capture(
     instance: Instance,
-    mode: 'memory' | 'files',
+    mode: CheckpointMode,
     staging: Staging,
     signal: AbortSignal,
   ): Promise<Captured> {
@@ -181,7 +182,7 @@ export class E2bRuntime implements Runtime {
     }
   }
 
-  async inspect(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict> {
+  async checkUsable(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<MemoryVerdict> {
     const { id } = checkpoint;
     const exists = await checkpointExists(this.#ctx, id, requireNeeds(checkpoint), signal).catch(
       (cause: unknown) => {
@@ -196,7 +197,7 @@ export class E2bRuntime implements Runtime {
   }
 
   async verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void> {
-    await this.inspect(checkpoint, signal);
+    await this.checkUsable(checkpoint, signal);
   }
 
   /** Also discards a checkpoint whose capture was interrupted and which has no needs. */
@@ -230,7 +231,7 @@ export class E2bRuntime implements Runtime {
     return this.#ctx.relays.close();
   }
 
-  #requirePause(mode: 'memory' | 'files' = 'files'): void {
+  #requirePause(mode: CheckpointMode = 'files'): void {
     const { pause } = this.#ctx.capabilities;
     if (pause === 'memory' || pause === mode) return;
     throw new TorporError('capability_unsupported', `The provider keeps no ${mode} over a pause.`);

@@ -1,6 +1,6 @@
 /** Brings an instance up at the provider: creates a sandbox, or resumes a paused one. */
 import type { Instance, SealedCheckpoint, StartSpec } from '@torpor/engine';
-import type { CheckpointId } from '@torpor/protocol';
+import type { CheckpointId, CheckpointMode } from '@torpor/protocol';
 import { type ExternalCheckpoint, missing } from './checkpoint-needs.ts';
 import type { Connection } from './provider/provider.ts';
 import type { RuntimeContext } from './runtime-context.ts';
@@ -13,11 +13,11 @@ export async function startInstance(
   instance: Instance,
   from: SealedCheckpoint,
   checkpoint: ExternalCheckpoint,
-  use: 'memory' | 'files',
+  mode: CheckpointMode,
   spec: StartSpec,
   signal: AbortSignal,
 ): Promise<void> {
-  if (checkpoint.is === 'paused') await resume(ctx, instance, from.id, checkpoint.providerId, use, signal);
+  if (checkpoint.is === 'paused') await resume(ctx, instance, from.id, checkpoint.providerId, mode, signal);
   else await create(ctx, instance, from.id, checkpoint, spec);
 }
 
@@ -46,13 +46,13 @@ async function resume(
   instance: Instance,
   from: CheckpointId,
   providerId: string,
-  use: 'memory' | 'files',
+  mode: CheckpointMode,
   signal: AbortSignal,
 ): Promise<void> {
   const record = { providerId, state: 'starting', from, captured: null } as const;
   // Written before the provider is asked: from then on the sandbox may be the only copy and must be found again.
   await ctx.records.write(instance, { ...record, reached: null });
-  const reached = await connect(ctx, providerId, from, use, signal);
+  const reached = await connect(ctx, providerId, from, mode, signal);
   signal.throwIfAborted();
   await ctx.instances.markRunning(instance, { ...record, reached });
 }
@@ -62,11 +62,11 @@ async function connect(
   { provider }: RuntimeContext,
   providerId: string,
   from: CheckpointId,
-  use: 'memory' | 'files',
+  mode: CheckpointMode,
   signal: AbortSignal,
 ): Promise<Connection> {
   try {
-    return await provider.connect(providerId, use === 'memory' ? 'restore' : 'reboot', signal);
+    return await provider.connect(providerId, mode === 'memory' ? 'restore' : 'reboot', signal);
   } catch (thrown) {
     signal.throwIfAborted();
     const state = await provider.stateOf(providerId, signal).catch(() => {

@@ -1,14 +1,25 @@
-/** Captures an instance for a checkpoint: its memory, if it is wanted, and its upper layer, which becomes a sealed layer. */
+/**
+ * Captures an instance for a checkpoint: its memory, if the caller wants it, and its upper layer. A copy of the upper layer
+ * is sealed when the instance may stay in memory (docs/architecture.md, "Warm sleep"). Otherwise the upper layer itself is
+ * sealed.
+ */
 import { access } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Captured, Instance, LayerReference, Staging } from '@torpor/engine';
-import type { LayerId } from '@torpor/layers';
+import type { Captured, Instance, LayerReference, Staging, Warmth } from '@torpor/engine';
+import type { LayerId, SealRecord } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { type GvisorNeeds, layersPart, MEMORY, MEMORY_PARTS, writeSecrets } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import type { RuntimeContext } from './runtime-context.ts';
+import { whyNotCopied, whyNotWarm } from './warm/warm-bounds.ts';
+
+export interface InstanceCapture {
+  readonly captured: Captured;
+  /** Whether the instance may be kept in memory after the commit. */
+  readonly warmth: Warmth;
+}
 
 /**
  * Captures a frozen instance: its memory, when `mode` asks for it, and its files. The instance stays frozen whatever
@@ -21,23 +32,72 @@ export async function captureInstance(
   mode: 'memory' | 'files',
   staging: Staging,
   signal: AbortSignal,
-): Promise<Captured> {
+): Promise<InstanceCapture> {
   if (mode === 'files') {
     const layers = await sealFiles(ctx, instance, record, staging, signal);
-    return describeCapture(ctx, record, layers, staging.checkpointId, false);
+    const captured = describeCapture(ctx, record, layers, staging.checkpointId, false);
+    return { captured, warmth: { warm: false, why: 'only its files were kept' } };
   }
+  // The files are measured while the memory is written, and copied only after that: the sentry writes dirty files back
+  // before it writes its memory.
+  const whyCold = whyStaysCold(ctx, record, signal);
   const image = await writeMemory(ctx, record, staging, signal);
   const tasks = [
     packMemory(ctx, image, staging, signal),
-    sealFiles(ctx, instance, record, staging, signal),
+    keepFiles(ctx, instance, record, staging, await whyCold, signal),
   ] as const;
   // Neither task outlives the failure of the other.
   await Promise.allSettled(tasks);
-  const [, layers] = await Promise.all(tasks).catch(async (thrown: unknown) => {
+  const [, { layers, warmth }] = await Promise.all(tasks).catch(async (thrown: unknown) => {
     await ctx.images.evict(staging.checkpointId);
     throw thrown;
   });
-  return describeCapture(ctx, record, layers, staging.checkpointId, true);
+  return { captured: describeCapture(ctx, record, layers, staging.checkpointId, true), warmth };
+}
+
+/** Why the instance cannot be kept in memory after this capture; null when it can. Never rejects. */
+async function whyStaysCold(
+  ctx: RuntimeContext,
+  record: InstanceRecord,
+  signal: AbortSignal,
+): Promise<string | null> {
+  try {
+    const why = whyNotWarm(ctx, record, await ctx.runsc.memoryBytes(record.container.id));
+    if (why !== null) return why;
+    const { layers } = ctx;
+    return whyNotCopied(await layers.usage(record.upper, signal), await layers.sharesBlocks());
+  } catch (thrown) {
+    return notCopied(thrown);
+  }
+}
+
+function notCopied(thrown: unknown): string {
+  return `its files could not be copied: ${TorporError.from(thrown).message}`;
+}
+
+/** Seals a copy of the upper layer, or the upper layer itself. */
+async function keepFiles(
+  ctx: RuntimeContext,
+  instance: Instance,
+  record: InstanceRecord,
+  staging: Staging,
+  whyCold: string | null,
+  signal: AbortSignal,
+): Promise<{ readonly layers: LayerReference[]; readonly warmth: Warmth }> {
+  let why = whyCold;
+  if (why === null) {
+    try {
+      return {
+        layers: await sealCopy(ctx, instance, record, staging, signal),
+        warmth: { warm: true },
+      };
+    } catch (thrown) {
+      signal.throwIfAborted();
+      why = notCopied(thrown);
+    }
+  }
+  const layers = await sealFiles(ctx, instance, record, staging, signal);
+  return { layers, warmth: { warm: false, why } };
 }
 
 /** How often connections that are still open are reset again, and how long a reset may take to arrive. */
@@ -47,12 +107,10 @@ const RESET_ARRIVES_MS = 20;
 /**
  * Has the sandbox write its memory image, unpacked.
  *
- * Connections to the outside are reset before an image is written, so that both ends learn of it. runsc (2026) would
- * restore them as closed: the program would read an ordinary end of stream and take half an answer for a whole one, and
- * the other end would hear nothing; an older runsc cannot restore them.
+ * Connections to the outside are reset first; `connection-resets.ts` of the network says why.
  *
- * The sandbox itself writes the image, into memory that counts as its own. Its limits are therefore lifted here, and set
- * again when it is thawed.
+ * The sandbox itself writes the image, into memory that counts as its own. Its limits are therefore lifted here. They are
+ * set again when the sandbox is thawed or kept in memory.
  */
 export async function writeMemory(
   ctx: RuntimeContext,
@@ -65,7 +123,7 @@ export async function writeMemory(
   await writeSecrets(path, { credential });
   await cgroups?.limit(container.id, {});
   const bytes = await runsc.memoryBytes(container.id);
-  return images.write({ id: checkpointId, bytes }, (image) => runsc.checkpoint(container, image, signal));
+  return images.write({ id: checkpointId, bytes }, (image) => runsc.writeImage(container, image, signal));
 }
 
 /** Packs the memory image into the checkpoint. */
@@ -96,33 +154,73 @@ async function resetConnections(
 }
 
 /**
- * Seals the upper layer of an instance where it lies. The instance's record names the checkpoint that the layer is sealed for
- * until it is known whether that checkpoint was committed. The claim is written before the layer is sealed. After a crash,
- * every sealed layer can therefore be traced to a checkpoint.
+ * Seals the upper layer of an instance in place. First the record of the instance names the checkpoint (`capturedFor`). If the
+ * checkpoint is not committed, `thaw` finds the name there and makes the layer writable again.
  */
 async function sealFiles(
-  { files, layers, layerStore }: RuntimeContext,
+  ctx: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
   { checkpointId: checkpoint, path }: Staging,
   signal: AbortSignal,
 ): Promise<LayerReference[]> {
-  // Without its staging directory the checkpoint cannot be sealed, and must not claim anything.
-  await mapWriteErrors(path, () => access(path));
-  const { upper, merged } = record;
+  await requireStaging(path);
+  await ctx.files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'upper' } });
+  return sealTop(ctx, record, record.upper, checkpoint, () => ctx.layers.seal(record.upper, signal));
+}
+
+/**
+ * Seals a copy of the upper layer. The instance's record names the checkpoint last: by then the memory and the copy are
+ * complete. After a failure the copy is removed.
+ */
+async function sealCopy(
+  ctx: RuntimeContext,
+  instance: Instance,
+  record: InstanceRecord,
+  { checkpointId: checkpoint, path }: Staging,
+  signal: AbortSignal,
+): Promise<LayerReference[]> {
+  const { layers, files } = ctx;
+  await requireStaging(path);
+  const copy = await layers.create();
+  try {
+    const references = await sealTop(ctx, record, copy, checkpoint, async () => {
+      await layers.copyInto(copy, record.upper, signal);
+      return layers.seal(copy, signal);
+    });
+    await files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'copy' } });
+    return references;
+  } catch (thrown) {
+    await layers.remove(copy);
+    throw thrown;
+  }
+}
+
+/** Without its staging directory a checkpoint cannot be sealed, and must not claim anything. */
+function requireStaging(path: string): Promise<void> {
+  return mapWriteErrors(path, () => access(path));
+}
+
+/**
+ * Seals the top layer of a checkpoint and returns the stack of the checkpoint. The claim is written before the layer is
+ * sealed. After a crash, every sealed layer can therefore be traced to a checkpoint.
+ */
+async function sealTop(
+  { layers, layerStore }: RuntimeContext,
+  { lower, merged, runsc, tools }: InstanceRecord,
+  top: LayerId,
+  checkpoint: CheckpointId,
+  seal: () => Promise<SealRecord>,
+): Promise<LayerReference[]> {
   // The merged layer stands for all lower layers but the last one, which is the template's.
-  const under = merged === null ? record.lower : record.lower.slice(-1);
-  const own: LayerId[] = merged === null ? [upper] : [upper, merged];
-  await files.write(instance, { ...record, sealedFor: checkpoint });
-  await layerStore.claim(checkpoint, {
-    layers: [...own, ...under.map(({ id }) => id)],
-    runsc: record.runsc,
-  });
-  const sealed = await layers.seal(upper, signal);
-  const sealedUpper: LayerReference = { id: upper, nonce: sealed.nonce, owner: checkpoint };
-  if (merged === null) return [sealedUpper, ...under];
+  const under = merged === null ? lower : lower.slice(-1);
+  const own: LayerId[] = merged === null ? [top] : [top, merged];
+  await layerStore.claim(checkpoint, { layers: [...own, ...under.map(({ id }) => id)], runsc, tools });
+  const sealed = await seal();
+  const sealedTop: LayerReference = { id: top, nonce: sealed.nonce, owner: checkpoint };
+  if (merged === null) return [sealedTop, ...under];
   const { nonce } = await layers.inspect(merged);
-  return [sealedUpper, { id: merged, nonce, owner: checkpoint }, ...under];
+  return [sealedTop, { id: merged, nonce, owner: checkpoint }, ...under];
 }
 
 /** Captures the files of an instance whose container is dead: its upper layer, without memory. */
@@ -145,9 +243,19 @@ export function describeCapture(
   layers: readonly LayerReference[],
   checkpoint: CheckpointId,
   memory: boolean,
-  template: string | null = null,
+  template: { readonly name: string; readonly rootDigest: string | null } | null = null,
 ): Captured {
-  const needs: GvisorNeeds = { version: 1, template, root, layers, runsc, processor, tools, system };
+  const needs: GvisorNeeds = {
+    version: 1,
+    template: template?.name ?? null,
+    rootDigest: template?.rootDigest ?? null,
+    root,
+    layers,
+    runsc,
+    processor,
+    tools,
+    system,
+  };
   const owners = new Set(layers.map(({ owner }) => owner));
   owners.delete(checkpoint);
   return {

@@ -3,32 +3,39 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ContentPart, LayerReference, SealedCheckpoint } from '@torpor/engine';
 import { isMissing } from '@torpor/host';
+import { layerReferenceSchema } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
+import { z } from 'zod';
 
-/** `base` uses this machine's system directories; `own` brings its own. */
+/** `base` (the name is historical): a view of this machine's system directories. `own`: everything is in layers. */
 export type RootKind = 'base' | 'own';
 
-export interface GvisorNeeds {
-  readonly version: 1;
+const needsSchema = z.object({
+  version: z.literal(1),
   /** The template that this is the first checkpoint of; null for a checkpoint of a sandbox. */
-  readonly template: string | null;
-  readonly root: RootKind;
+  template: z.string().nullable(),
+  root: z.enum(['base', 'own'] satisfies RootKind[]),
   /** Newest first. */
-  readonly layers: readonly LayerReference[];
+  layers: z.array(layerReferenceSchema).min(1).readonly(),
+  /** For a template with an own root: the digest of what its bottom layer was made from. */
+  rootDigest: z.string().nullable().default(null),
   /** The fields below are for the memory image: it can be restored only where all of them are the same. */
-  readonly runsc: string;
-  readonly processor: string;
-  readonly tools: string;
+  runsc: z.string(),
+  processor: z.string(),
+  tools: z.string(),
   /** The fingerprint of the system directories, for `base`. */
-  readonly system: string | null;
-}
+  system: z.string().nullable(),
+});
+
+export type GvisorNeeds = Readonly<z.infer<typeof needsSchema>>;
 
 export function needsOf(checkpoint: Omit<SealedCheckpoint, 'path'>): GvisorNeeds {
-  const needs = checkpoint.needs as unknown as GvisorNeeds;
-  if (needs.version === 1 && Array.isArray(needs.layers) && needs.layers.length > 0) return needs;
+  const needs = needsSchema.safeParse(checkpoint.needs);
+  if (needs.success) return needs.data;
   throw new TorporError('checkpoint_corrupt', `${checkpoint.id} does not say what it needs.`, {
     checkpointId: checkpoint.id,
+    cause: needs.error,
   });
 }
 
@@ -51,11 +58,13 @@ export function layersPart(layers: readonly LayerReference[]): ContentPart {
   return { name: 'layers', encoding: 'whole', top: [], layers };
 }
 
-/** Secrets that the processes in a memory image know, and that the server needs to talk to them. */
-export interface ImageSecrets {
+const secretsSchema = z.object({
   /** The agent accepts orders from a server that presents it. */
-  readonly credential: string;
-}
+  credential: z.string(),
+});
+
+/** Secrets that the processes in a memory image know, and that the server needs to talk to them. */
+export type ImageSecrets = Readonly<z.infer<typeof secretsSchema>>;
 
 export async function writeSecrets(content: string, secrets: ImageSecrets): Promise<void> {
   const path = join(content, SECRETS);
@@ -64,11 +73,11 @@ export async function writeSecrets(content: string, secrets: ImageSecrets): Prom
 
 export async function readSecrets(checkpoint: SealedCheckpoint): Promise<ImageSecrets> {
   try {
-    return JSON.parse(await readFile(join(checkpoint.path ?? '', SECRETS), 'utf8')) as ImageSecrets;
+    return secretsSchema.parse(JSON.parse(await readFile(join(checkpoint.path ?? '', SECRETS), 'utf8')));
   } catch (cause) {
     const code = isMissing(cause)
       ? 'checkpoint_missing'
-      : cause instanceof SyntaxError
+      : cause instanceof SyntaxError || cause instanceof z.ZodError
         ? 'checkpoint_corrupt'
         : 'checkpoint_unreadable';
     throw new TorporError(code, `The secrets of ${checkpoint.id} cannot be read.`, {

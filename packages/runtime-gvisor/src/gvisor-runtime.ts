@@ -5,11 +5,12 @@
  * waits until the abandoned one has ended.
  */
 import { rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { basename, dirname } from 'node:path';
 import type {
   Address,
   AgentAddress,
   Captured,
+  DiskUsage,
   Egress,
   Instance,
   MemoryVerdict,
@@ -21,10 +22,11 @@ import type {
   Started,
   StartSpec,
   TemplateSpec,
+  Warmth,
 } from '@torpor/engine';
 import { hostMountNamespace, KeyedMutex, refuseMountsBelow } from '@torpor/host';
-import { LAYERS_TO_MERGE_FROM } from '@torpor/layers';
-import { policyOf } from '@torpor/network';
+import { MERGE_THRESHOLD } from '@torpor/layers';
+import { type Bytes, policyOf } from '@torpor/network';
 import {
   type Capabilities,
   type CheckpointId,
@@ -32,15 +34,23 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
+import { MemoryPressure } from './caches/memory-pressure.ts';
 import { captureDeadInstance, captureInstance } from './capture.ts';
 import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
-import { AGENT_PORT, tearDownContainer } from './container/container-setup.ts';
-import type { ExpectedCheckpoint } from './container/warm-pool.ts';
+import { directoryOwnedBy } from './container/container-owner.ts';
+import {
+  AGENT_PORT,
+  type ContainerPaths,
+  tearDownContainer,
+  unassignedName,
+} from './container/container-setup.ts';
+import type { ExpectedCheckpoint } from './container/pre-created-containers.ts';
 import { agentAt } from './instance/agent-setup.ts';
 import { findInstances, instanceOfContainer } from './instance/instance-discovery.ts';
-import type { InstanceRecord } from './instance/instance-files.ts';
+import { cachedCheckpoint, type InstanceRecord, pathsIn } from './instance/instance-files.ts';
 import { hasFiles, removeInstanceLayers, reopenUpper } from './instance/instance-layers.ts';
 import { instanceName } from './instance/instance-names.ts';
+import { trustEgress, usesSecrets } from './instance/trust-egress.ts';
 import { LayerMerging } from './layer-merging.ts';
 import { withDefaults } from './limits/default-limits.ts';
 import { endReason } from './limits/end-reason.ts';
@@ -50,17 +60,22 @@ import type { ContainerState } from './runsc/runsc-container.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 import { noSuchInstance, type Pools, startInstance } from './start.ts';
 import { prepareTemplate } from './template/prepare-template.ts';
+import { isAdopted } from './warm/adopt.ts';
+import { WarmInstances } from './warm/warm-instances.ts';
 
 const CAPABILITIES: Capabilities = {
   pause: 'memory',
   replayable: true,
   fork: true,
-  // Nothing may write into a sealed layer: after a snapshot the sandbox is restored over a new layer.
+  // Nothing may write into a sealed layer. After a snapshot, a start of the next generation adopts the instance, whose own
+  // upper layer is not sealed, or restores the memory over a new layer.
   snapshotWhileRunning: false,
   pty: true,
   isolated: true,
   customTemplates: true,
 };
+
+const neverAborted = new AbortController().signal;
 
 /** When `#destroyed` has this many entries, it is emptied. */
 const MAX_DESTROYED = 10_000;
@@ -68,13 +83,15 @@ const MAX_DESTROYED = 10_000;
 export class GvisorRuntime implements Runtime {
   readonly name = 'gvisor';
   readonly memoryEntries = MEMORY_ENTRIES;
-  readonly defaultMemoryMb = withDefaults({}).memoryMb ?? 0;
+  readonly defaultMemoryMb = withDefaults({}).memoryMb;
   readonly #ctx: RuntimeContext;
   readonly #pools: Pools;
   readonly #limits: LimitWatcher;
   readonly #merging: LayerMerging;
+  readonly #warm: WarmInstances;
+  readonly #pressure: MemoryPressure;
   readonly #mutex = new KeyedMutex<SandboxId>();
-  /** By container id: a pre-created container is not named after its instance. */
+  /** By container id. No container is named after its instance. */
   readonly #instanceByContainer = new Map<string, Instance>();
   /** The bytes of instances that were destroyed since `takeEgress` was last called. */
   readonly #egressOfDestroyed: Egress[] = [];
@@ -87,8 +104,14 @@ export class GvisorRuntime implements Runtime {
 
   constructor(ctx: RuntimeContext, pools: Pools) {
     this.#ctx = ctx;
+    ctx.owners.find = (container) => this.#instanceOf(container);
     this.#pools = pools;
     this.#limits = new LimitWatcher(ctx, (instance) => this.#onEnded(instance));
+    this.#warm = new WarmInstances(ctx, {
+      exclusively: (sandboxId, work) => this.#mutex.run(sandboxId, work),
+      destroy: (instance, signal) => this.#destroy(instance, signal),
+    });
+    this.#pressure = new MemoryPressure(ctx);
     this.#merging = new LayerMerging(ctx, (instance, work) => this.#mutex.run(instance.sandboxId, work));
   }
 
@@ -96,7 +119,10 @@ export class GvisorRuntime implements Runtime {
   async open(): Promise<void> {
     for await (const instance of this.#ctx.files.list()) {
       const record = this.#ctx.files.read(instance);
-      if (record !== undefined) this.#track(instance, record);
+      if (record === undefined) continue;
+      this.#track(instance, record);
+      const cached = cachedCheckpoint(record);
+      if (cached !== null) this.#warm.recordWarmth(instance.sandboxId, cached, { warm: true });
     }
   }
 
@@ -121,19 +147,22 @@ export class GvisorRuntime implements Runtime {
   start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: 'memory' | 'files',
+    mode: 'memory' | 'files',
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
     return this.#exclusively(instance, signal, async () => {
       const dial = (port: number) => this.dial(instance, port, signal);
-      const request = { instance, from, use, spec, dial };
+      const request = { instance, from, mode, spec, dial };
       if (this.#isDestroyed(instance)) this.#destroyed.delete(instance.sandboxId);
-      const { started, record } = await startInstance(this.#ctx, this.#pools, request, signal);
+      const { started, record } =
+        (await this.#warm.wake(request, signal)) ??
+        (await startInstance(this.#ctx, this.#pools, request, signal));
       this.#track(instance, record);
       this.#pools.hostResourcePool.refill();
       // A template that was started once is likely to be started again.
-      if (needsOf(from).template !== null) this.#pools.warmPool.warmUp(from, 2);
+      if (needsOf(from).template !== null)
+        this.#pools.preCreated.createFor(from, withDefaults(spec.resources), 2);
       return started;
     });
   }
@@ -143,7 +172,8 @@ export class GvisorRuntime implements Runtime {
     try {
       const record = files.read(instance);
       if (record === undefined) {
-        const found = await runsc.recordedState(instanceName(this.#ctx.serverTag, instance));
+        const { name } = await containerPathsOf(this.#ctx, instance, undefined);
+        const found = await runsc.recordedState(name);
         if (isAlive(found))
           return { is: 'unknown', why: 'its record is damaged, and its processes are running' };
         return { is: 'gone', files: false, why: 'there is no such instance' };
@@ -189,6 +219,11 @@ export class GvisorRuntime implements Runtime {
   setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void> {
     return this.#exclusively(instance, signal, async () => {
       const { record } = await this.#live(instance);
+      // Before the record: after a crash in between, the engine sets the network again.
+      if (usesSecrets(network) && !usesSecrets(record.network)) {
+        const agent = agentAt(record.guestAddress, record.token);
+        await trustEgress(this.#ctx, instance, agent, signal).finally(() => agent.close());
+      }
       await this.#ctx.files.write(instance, { ...record, network });
       this.#ctx.network.setPolicy(record.container.id, network);
     });
@@ -202,6 +237,12 @@ export class GvisorRuntime implements Runtime {
         })
         .catch((error: unknown) => this.#ctx.report('a refused connection could not be reported', { error }));
     };
+  }
+
+  async diskUsage(instance: Instance): Promise<DiskUsage> {
+    const usage = await this.#limits.diskUsage((await this.#live(instance)).record);
+    if (usage === undefined) throw noSuchInstance(instance);
+    return usage;
   }
 
   takeEgress(): readonly Egress[] {
@@ -229,7 +270,8 @@ export class GvisorRuntime implements Runtime {
       const { network, runsc } = this.#ctx;
       const { id } = record.container;
       try {
-        // The programs still run, so that they close the connections. `capture` resets what was opened meanwhile.
+        // The programs still run, so they learn of the resets and close their ends. A program may open another connection
+        // before the freeze; `capture` resets it.
         await network.reset(id);
         await runsc.freeze(record.container, signal);
       } catch (thrown) {
@@ -248,8 +290,9 @@ export class GvisorRuntime implements Runtime {
     return this.#exclusively(instance, signal, async () => {
       const { record, state } = await this.#live(instance);
       if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
-      const captured = await captureInstance(this.#ctx, instance, record, mode, staging, signal);
+      const { captured, warmth } = await captureInstance(this.#ctx, instance, record, mode, staging, signal);
       this.#lastCapture.set(record.container.id, { id: staging.checkpointId, ...captured });
+      this.#warm.recordWarmth(instance.sandboxId, staging.checkpointId, warmth);
       return captured;
     });
   }
@@ -257,7 +300,8 @@ export class GvisorRuntime implements Runtime {
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void> {
     return this.#exclusively(instance, signal, async () => {
       const { record, state } = await this.#live(instance);
-      if (sealed !== null && record.sealedFor === sealed) {
+      const { capturedFor } = record;
+      if (sealed !== null && capturedFor?.sealed === 'upper' && capturedFor.checkpoint === sealed) {
         throw new TorporError(
           'conflict',
           'The files of the sandbox are sealed: it can only go on from the checkpoint.',
@@ -267,12 +311,8 @@ export class GvisorRuntime implements Runtime {
       const { id } = record.container;
       const captured = this.#lastCapture.get(id);
       this.#lastCapture.delete(id);
-      if (captured !== undefined) {
-        // A container created for that checkpoint would use files that the sandbox writes to again.
-        await this.#pools.warmPool.discard(captured.id);
-        // The image counts as memory of the sandbox.
-        await images.evict(captured.id);
-      }
+      // The image counts as memory of the sandbox.
+      if (captured !== undefined) await images.evict(captured.id);
       if (state === 'frozen') {
         await reopenUpper(this.#ctx, instance, record);
         await cgroups
@@ -300,29 +340,44 @@ export class GvisorRuntime implements Runtime {
     });
   }
 
-  destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
+  destroy(upTo: Instance, signal: AbortSignal, keep?: CheckpointId): Promise<void> {
     return this.#exclusively(upTo, signal, async () => {
-      if (this.#isDestroyed(upTo)) return;
+      if (this.#isDestroyed(upTo) || (keep !== undefined && this.#warm.holds(upTo, keep))) return;
       const { sandboxId } = upTo;
-      // Includes `upTo.generation` even without a directory: a failed start may have left host resources.
-      const generations = new Set([...(await this.#ctx.files.generations(sandboxId)), upTo.generation]);
+      const found = await this.#ctx.files.generations(sandboxId);
+      // `upTo.generation` may have no directory, but host resources that a failed start has left.
+      const generations = new Set([...found, upTo.generation]);
+      let isKept = false;
       for (const generation of generations) {
-        if (generation <= upTo.generation) await this.#destroy({ sandboxId, generation }, signal);
+        if (generation > upTo.generation) continue;
+        const instance = { sandboxId, generation };
+        // An instance below the newest generation is no cache: a newer generation may have adopted it.
+        const isNewest = generation === found.at(-1);
+        const kept = keep !== undefined && isNewest ? await this.#warm.keep(instance, keep) : undefined;
+        if (kept === undefined) await this.#destroy(instance, signal);
+        else this.#untrackKept(instance, kept);
+        isKept ||= kept !== undefined;
       }
+      if (isKept) return;
       if (this.#destroyed.size >= MAX_DESTROYED) this.#destroyed.clear();
       this.#destroyed.set(sandboxId, upTo.generation);
     });
   }
 
+  warmth(sandboxId: SandboxId, checkpoint: CheckpointId): Warmth {
+    return this.#warm.warmth(sandboxId, checkpoint);
+  }
+
   async *list(): AsyncGenerator<Instance> {
     for await (const instance of findInstances(this.#ctx)) {
-      // Something of the instance is left after all, so that a destroy must look again.
+      if (this.#warm.hides(instance)) continue;
+      // `#destroyed` was wrong: something is left. The next `destroy` must do its work again.
       if (this.#isDestroyed(instance)) this.#destroyed.delete(instance.sandboxId);
       yield instance;
     }
   }
 
-  inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
+  checkUsable(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     return memoryVerdict(this.#ctx, checkpoint);
   }
 
@@ -331,20 +386,25 @@ export class GvisorRuntime implements Runtime {
 
   /** The store removes the content and the layers. */
   async discard({ id }: SealedCheckpoint): Promise<void> {
-    await this.#pools.warmPool.discard(id);
+    await this.#warm.discard(id);
+    await this.#pools.preCreated.discard(id);
     await this.#ctx.images.evict(id);
   }
 
-  /** Running sandboxes go on. Removes everything that was made in advance. */
+  /** Running sandboxes go on. Removes everything that was made in advance, or kept in memory. */
   async close(): Promise<void> {
-    const { network, cgroups, files, images, base, readOnlyBinds, mounts, runDir, runsc } = this.#ctx;
-    const { warmPool, hostResourcePool } = this.#pools;
+    const { warmMemory, network, cgroups, files, images, base, readOnlyBinds, mounts, runDir, runsc } =
+      this.#ctx;
+    const { preCreated, hostResourcePool } = this.#pools;
     await Promise.all([
       this.#limits.close(),
       this.#merging.close(),
-      warmPool.close(),
+      this.#warm.close(),
+      this.#pressure.close(),
+      preCreated.close(),
       hostResourcePool.close(),
     ]);
+    await warmMemory.settled();
     this.#ctx.leaveLayerStore();
     await network.close();
     await cgroups?.close();
@@ -353,7 +413,6 @@ export class GvisorRuntime implements Runtime {
     base.close();
     for await (const _ of files.list()) return mounts.leave();
     // Without instances, nothing needs the read-only binds and the mount namespace.
-    const neverAborted = new AbortController().signal;
     await readOnlyBinds.unmountAll(neverAborted);
     await mounts.remove(neverAborted);
     refuseMountsBelow(hostMountNamespace, runDir);
@@ -363,40 +422,48 @@ export class GvisorRuntime implements Runtime {
   #track(instance: Instance, record: InstanceRecord): void {
     this.#instanceByContainer.set(record.container.id, instance);
     this.#limits.add(instance, record, withDefaults(record.resources));
-    if (record.merged === null && record.lower.length >= LAYERS_TO_MERGE_FROM) this.#merging.begin(instance);
+    if (record.merged === null && record.lower.length >= MERGE_THRESHOLD) this.#merging.begin(instance);
   }
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
-    const { files, serverTag } = this.#ctx;
+    const { files } = this.#ctx;
     const record = files.read(instance);
+    if (record !== undefined) this.#warm.forgetDestroyed(instance, record);
+    // A later generation has adopted the container and the layers; only this record is left of the instance.
+    if (record !== undefined && (await isAdopted(this.#ctx, instance, record))) return files.remove(instance);
     if (record !== undefined) this.#limits.remove(record);
-    const paths = files.paths(instance);
-    const name = record?.container.id ?? instanceName(serverTag, instance);
-    const bundle = record?.container.bundle ?? paths.bundle;
-    const containerPaths = {
-      name,
-      bundle,
-      rootfs: record?.rootfs ?? paths.rootfs,
-      directory: dirname(bundle),
-    };
+    const containerPaths = await containerPathsOf(this.#ctx, instance, record);
+    const { name } = containerPaths;
     const bytes = await tearDownContainer(this.#ctx, containerPaths, signal);
-    if (bytes.sent + bytes.received > 0) this.#egressOfDestroyed.push({ instance, ...bytes });
     if (record !== undefined) {
       const isSealed = await removeInstanceLayers(this.#ctx, record);
-      if (isSealed) this.#warmUpNext(name);
+      if (isSealed) this.#preCreateNext(name, record);
     }
-    this.#lastCapture.delete(name);
-    this.#instanceByContainer.delete(name);
+    this.#untrack(instance, name, bytes);
     await files.remove(instance);
+  }
+
+  #untrackKept(instance: Instance, record: InstanceRecord): void {
+    const { id } = record.container;
+    this.#limits.remove(record);
+    this.#untrack(instance, id, this.#ctx.network.takeBytes(id));
+  }
+
+  /** `bytes` are those that were not counted yet. */
+  #untrack(instance: Instance, container: string, bytes: Bytes | undefined): void {
+    if (bytes !== undefined && bytes.sent + bytes.received > 0)
+      this.#egressOfDestroyed.push({ instance, ...bytes });
+    this.#lastCapture.delete(container);
+    this.#instanceByContainer.delete(container);
   }
 
   #isDestroyed({ sandboxId, generation }: Instance): boolean {
     return (this.#destroyed.get(sandboxId) ?? 0) >= generation;
   }
 
-  #warmUpNext(name: string): void {
+  #preCreateNext(name: string, { resources }: InstanceRecord): void {
     const captured = this.#lastCapture.get(name);
-    if (captured !== undefined) this.#pools.warmPool.warmUp(captured);
+    if (captured !== undefined) this.#pools.preCreated.createFor(captured, withDefaults(resources));
   }
 
   async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'frozen' }> {
@@ -415,6 +482,22 @@ export class GvisorRuntime implements Runtime {
   #exclusively<T>({ sandboxId }: Instance, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     return this.#mutex.run(sandboxId, work, signal);
   }
+}
+
+/** Where the container of an instance is, or would be. */
+async function containerPathsOf(
+  ctx: RuntimeContext,
+  instance: Instance,
+  record: InstanceRecord | undefined,
+): Promise<ContainerPaths> {
+  if (record !== undefined) {
+    const { container, rootfs } = record;
+    return { name: container.id, bundle: container.bundle, rootfs, directory: dirname(container.bundle) };
+  }
+  const owned = await directoryOwnedBy(ctx, instance);
+  if (owned === undefined)
+    return { name: instanceName(ctx.serverTag, instance), ...ctx.files.paths(instance) };
+  return { name: unassignedName(ctx.serverTag, basename(owned)), ...pathsIn(owned) };
 }
 
 function isAlive({ is }: ContainerState): boolean {

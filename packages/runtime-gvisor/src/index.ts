@@ -1,3 +1,6 @@
+export { BaseMaker } from './base/base-maker.ts';
+export { findMachineBase, obstacleToBase } from './base/build-base.mjs';
+export { checkRunsc } from './binaries/doctor.ts';
 export { beginRunscUpgrade, type RunningUpgrade, type UpgradeOptions } from './binaries/upgrade.ts';
 export { type HostCheck, hostChecks } from './host-checks/host-checks.ts';
 export { probeGvisor } from './host-checks/probe.ts';

@@ -46,7 +46,7 @@ export class LayerMerging {
     );
     await this.#exclusively(instance, async () => {
       const now = files.read(instance);
-      if (now === undefined || now.sealedFor !== null) return layers.remove(merged);
+      if (now === undefined || now.capturedFor !== null) return layers.remove(merged);
       const next: InstanceRecord = { ...now, merged };
       await files.write(instance, next);
     });

@@ -10,7 +10,7 @@ export async function memoryVerdict(
   ctx: RuntimeContext,
   checkpoint: SealedCheckpoint,
 ): Promise<MemoryVerdict> {
-  const { layers, binaries, processor, base, toolsDir } = ctx;
+  const { layers, layerStore, binaries, processor, base } = ctx;
   const needs = needsOf(checkpoint);
   // The system directories are read while the layers are inspected.
   const system = needs.root === 'base' ? base.current() : null;
@@ -20,23 +20,27 @@ export async function memoryVerdict(
     throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
   });
   if (!checkpoint.parts.memory) return { usable: false, why: 'it has none' };
+  await binaries.refresh(needs.runsc);
   const whyUnusable = binaries.whyUnusable(needs.runsc);
   if (whyUnusable !== undefined) return { usable: false, why: whyUnusable };
   if (needs.processor !== processor) return { usable: false, why: 'it was made on another processor' };
   if (system !== null && (await system).fingerprint !== needs.system) {
     return { usable: false, why: 'the system directories of this host have changed since it was made' };
   }
-  const tools = await openGuestTools(toolsDir, needs.tools).catch(() => undefined);
+  const tools = await openGuestTools(layerStore.programs, needs.tools).catch(() => undefined);
   if (tools === undefined) return { usable: false, why: 'the tools that ran in it are no longer kept' };
   return { usable: true };
 }
 
-/** Whether a template was prepared with another runsc, other tools or another system than new sandboxes get. */
+/** Whether a template was prepared with another runsc, other tools or another root than new sandboxes get. */
 export async function isOutdated(
-  { binaries, tools, base }: RuntimeContext,
+  { binaries, tools, base, ownBase }: RuntimeContext,
   template: SealedCheckpoint,
 ): Promise<boolean> {
   const needs = needsOf(template);
   if (needs.runsc !== binaries.current.digest || needs.tools !== tools.fingerprint) return true;
+  if (ownBase === null && needs.root === 'own') return true;
+  const newest = ownBase?.();
+  if (newest !== undefined) return needs.rootDigest !== newest.digest;
   return needs.root === 'base' && needs.system !== (await base.current()).fingerprint;
 }

@@ -1,16 +1,24 @@
 /** Opens the gVisor runtime over a data directory, and cleans up what an earlier server has left in it. */
 import { mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Clock, type Runtime, systemClock } from '@torpor/engine';
+import {
+  type Clock,
+  type FaultPoints,
+  noFaults,
+  type Runtime,
+  type SecretSource,
+  systemClock,
+} from '@torpor/engine';
 import { mountsBelow } from '@torpor/host';
 import type { LayerStore } from '@torpor/layers';
 import { openSandboxNetwork, type SandboxNetworkOptions } from '@torpor/network';
 import { DEFAULT_RUNTIME_SETTINGS, mapWriteErrors, type RuntimeSettings } from '@torpor/runtime-shared';
 import { RunscBinaries } from './binaries/runsc-binaries.ts';
-import { Cgroups, findCgroups } from './container/cgroups.ts';
+import { budgetBytes, MemoryBudget } from './caches/memory-budget.ts';
+import { openCgroups } from './container/cgroups.ts';
 import { HostResourcePool } from './container/host-resource-pool.ts';
+import { PreCreatedContainers } from './container/pre-created-containers.ts';
 import { runDirectory } from './container/run-directory.ts';
-import { WarmPool } from './container/warm-pool.ts';
 import { BaseSystemCache } from './guest/base-system.ts';
 import { findTini, guestTools } from './guest/guest-tools.ts';
 import { ReadOnlyBinds } from './guest/read-only-binds.ts';
@@ -36,6 +44,8 @@ export interface GvisorRuntimeOptions {
   readonly runsc: { readonly program: string; readonly version: string };
   /** A day such as 20250101: memory that an older runsc wrote is not restored. */
   readonly oldestRunsc?: number | undefined;
+  /** Finds the root of `base` that was made on this host; `base` is a view of the host when absent. */
+  readonly ownBase?: RuntimeContext['ownBase'] | undefined;
   readonly clock?: Clock;
   readonly settings?: RuntimeSettings;
   readonly node?: string;
@@ -44,11 +54,14 @@ export interface GvisorRuntimeOptions {
   /** How many host resources may wait. */
   readonly hostResourcePoolSize?: number;
   readonly network?: Partial<Omit<SandboxNetworkOptions, 'owner'>>;
+  /** The secrets that sandboxes may use. Absent: there are none. */
+  readonly secrets?: SecretSource | undefined;
+  readonly faults?: FaultPoints;
   readonly report?: RuntimeContext['report'];
 }
 
 export interface OpenedRuntime extends Runtime {
-  /** Running sandboxes go on. Removes everything that was made in advance. */
+  /** Running sandboxes go on. Ends paused sandboxes in memory, and removes everything that was made in advance. */
   close(): Promise<void>;
   /** New sandboxes use this runsc from now on. */
   adoptRunsc(runsc: { readonly program: string; readonly version: string }): Promise<void>;
@@ -68,17 +81,24 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const instances = at('instances');
   for (const path of [directory, unassignedDir, instances])
     await mapWriteErrors(path, () => mkdir(path, { recursive: true, mode: 0o700 }));
-  const toolsDir = at('guest');
-  const tools = await guestTools({ toolsDir, node, agentDir, tini: await findTini() });
+  const { layerStore } = options;
+  const { programs } = layerStore;
+  const tools = await guestTools({ programs, node, agentDir, tini: await findTini() });
   const runDir = runDirectory(tag);
   const root = join(runDir, 'runsc');
   await mkdir(root, { recursive: true, mode: 0o700 });
   const refusals: RuntimeContext['refusals'] = {
     listener: (refusal) => report('a connection was refused', { ...refusal }),
   };
+  const owners: RuntimeContext['owners'] = { find: async () => undefined };
   const network = await openSandboxNetwork({
     owner: { tag, dataDir },
     onRefusal: (refusal) => refusals.listener(refusal),
+    findSecrets: async (container, names) => {
+      const instance = await owners.find(container);
+      if (instance === undefined || options.secrets === undefined) return [];
+      return options.secrets.find(instance.sandboxId, names);
+    },
     clock,
     ...options.network,
   });
@@ -88,12 +108,14 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     { runDir: await realpath(runDir), mounted: await realpath(directory) },
     signal,
   );
+  // The name `view` is part of the format of the data directory.
   const readOnlyBinds = new ReadOnlyBinds(at('view'), mounts);
-  const { layerStore } = options;
   layerStore.layers.setMountNamespace(mounts);
   const files = new InstanceFiles(instances);
+  const warmMemory = new MemoryBudget(budgetBytes(settings.warmMemoryMb));
   const ctx: RuntimeContext = {
     refusals,
+    owners,
     serverTag: tag,
     directory,
     runDir,
@@ -102,7 +124,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
     layerStore,
     layers: layerStore.layers,
     leaveLayerStore: layerStore.addUsageSource(() => layersInUse(files)),
-    images: new Images({ memory: await memoryForImages(tag), disk: at('images') }),
+    images: new Images({ memory: await memoryForImages(tag), disk: at('images') }, warmMemory),
     network,
     mounts,
     runsc: new Runsc({
@@ -115,13 +137,16 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
       clock,
       settings,
     }),
-    cgroups: await openCgroups(tag),
+    cgroups: await openCgroups(`torpor-${tag}`, report),
     readOnlyBinds,
     base: new BaseSystemCache({ readOnlyBinds, tools, clock }),
+    ownBase: options.ownBase ?? null,
     tools,
-    toolsDir,
-    binaries: new RunscBinaries(at('runsc'), options.oldestRunsc),
+    binaries: new RunscBinaries(programs, options.oldestRunsc),
     processor: (await machineIdentity()).processor,
+    faults: options.faults ?? noFaults,
+    warmMemory,
+    cannotContinue: new Set(),
     clock,
     settings,
     report,
@@ -133,7 +158,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   await reopenNetworks(ctx);
   await reportUnmounted(ctx);
   const pools = {
-    warmPool: new WarmPool(ctx, options.warmPoolSize),
+    preCreated: new PreCreatedContainers(ctx, options.warmPoolSize),
     hostResourcePool: new HostResourcePool(ctx, options.hostResourcePoolSize),
   };
   const runtime = new GvisorRuntime(ctx, pools);
@@ -141,17 +166,10 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   return runtime;
 }
 
-async function openCgroups(tag: string): Promise<Cgroups | null> {
-  const host = await findCgroups();
-  if (host === null) return null;
-  const cgroups = new Cgroups(host, `torpor-${tag}`);
-  return cgroups.open().then(
-    () => cgroups,
-    () => null,
-  );
-}
-
-/** Gives sandboxes that went on running without a server their connections to the outside back. */
+/**
+ * Gives sandboxes that went on running without a server their connections to the outside back. A warm instance is stopped
+ * and uses no connection; its network is closed again when it is kept.
+ */
 async function reopenNetworks({ files, network }: RuntimeContext): Promise<void> {
   for await (const instance of files.list()) {
     const record = files.read(instance);

@@ -17,7 +17,7 @@ import {
   runSystemProgram,
   socketsInNamespace,
 } from '@torpor/network';
-import { lookUpIn, makeOutside } from '@torpor/network/testing';
+import { lookUpIn, makeOutside, type OutsideServers, outsideServers } from '@torpor/network/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import {
   CONNECTIONS,
@@ -31,6 +31,7 @@ import {
 import { chosenRunsc } from '../testing/chosen-runsc.ts';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
 import { type HostDecoys, placeDecoys } from '../testing/host-decoys.ts';
+import { memoryWith } from '../testing/written-texts.ts';
 import { allowsSetuid } from './binaries/releases.mjs';
 import { AGENT_PORT } from './container/container-setup.ts';
 import { serverTag } from './instance/instance-names.ts';
@@ -47,10 +48,21 @@ const ATTACKERS = (
   ] as const
 ).slice(0, process.env['TORPOR_CYCLES'] === undefined ? 1 : 2);
 
+/** A value that the egress puts into requests of one sandbox. */
+const USED_SECRET = {
+  name: 'API_KEY',
+  host: 'api.example',
+  header: 'Authorization',
+  methods: null,
+  path: null,
+  content: `Bearer ${randomBytes(16).toString('hex')}`,
+};
+
 describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => {
   const names: Parameters<typeof lookUpIn>[0] = new Map();
   let outside: Awaited<ReturnType<typeof makeOutside>>;
-  const outsideServers: Server[] = [];
+  const plainServers: Server[] = [];
+  let servers: OutsideServers;
   let world: GvisorWorld;
   let decoys: HostDecoys;
   let attacker: Instance;
@@ -61,8 +73,14 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
   beforeAll(async () => {
     process.env['TORPOR_TEST_SECRET'] = secretOfTheServer;
     outside = await makeOutside(randomBytes(3).toString('hex'));
+    servers = await outsideServers(outside);
     world = await makeGvisorWorld({
-      network: { lookUp: lookUpIn(names), openNetworks: [outside.network] },
+      network: {
+        lookUp: lookUpIn(names),
+        openNetworks: [outside.network],
+        serverAuthorities: [servers.authority],
+      },
+      secrets: { find: async () => [USED_SECRET] },
     });
     decoys = await placeDecoys(world.dataDir);
     [attacker, neighbour] = [await world.started(), await world.started()];
@@ -84,7 +102,8 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
 
   afterAll(async () => {
     delete process.env['TORPOR_TEST_SECRET'];
-    for (const server of outsideServers) server.close();
+    for (const server of plainServers) server.close();
+    await servers?.close();
     // One of the sockets lies in the root of a sandbox.
     await decoys?.remove();
     await outside?.remove();
@@ -103,7 +122,7 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
     await conntrack?.close();
     for (const server of sockets) {
       if (!(server instanceof Server)) continue;
-      outsideServers.push(server);
+      plainServers.push(server);
       server.on('connection', (socket) =>
         socket.on('error', () => {}).once('data', () => socket.end('outside')),
       );
@@ -177,6 +196,25 @@ describe.skipIf(why !== null)('from inside a sandbox', { timeout: SLOW }, () => 
       expect((await attempt('id -un')).trim()).toBe(who);
       const [talk] = await talks([{ host: 'good.example', port: 80 }]);
       expect(talk).toEqual({ received: 'outside', ended: 'end' });
+    });
+
+    it('can use a secret, which is neither in its environment nor in its memory', async () => {
+      const got: unknown[] = [];
+      names.set(USED_SECRET.host, [outside.address(3)]);
+      await servers.serve(USED_SECRET.host, 3, 'https', ({ headers }, response) => {
+        got.push(headers.authorization);
+        response.end('used');
+      });
+      const user = await world.started({ network: { secrets: [USED_SECRET.name] } });
+      expect(await attempt('curl -sS https://api.example/', user)).toBe('used');
+      expect(got).toEqual([USED_SECRET.content]);
+      expect(await attempt('cat /proc/*/environ | tr "\\0" "\\n"', user)).toContain(
+        'NODE_EXTRA_CA_CERTS=/etc/ssl',
+      );
+      const sealed = await paused(world, user, 'memory');
+      expect(await memoryWith('NODE_EXTRA_CA_CERTS', sealed)).not.toEqual([]);
+      expect(await memoryWith(USED_SECRET.content, sealed)).toEqual([]);
+      await servers.close();
     });
 
     describe('over the network', () => {

@@ -1,69 +1,89 @@
 /** Starts an instance from a checkpoint: container setup, restore or boot, agent setup, services. */
 import { randomBytes } from 'node:crypto';
+import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
-import { bareSandboxId, TorporError } from '@torpor/protocol';
+import { bareSandboxId, TorporError, visibleProcessors } from '@torpor/protocol';
 import { MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
+import { writeOwner } from './container/container-owner.ts';
 import {
   applyNetworkAndLimits,
   type ContainerSetup,
   type ContainerSource,
   containerProgram,
   type HostResources,
+  newUnassignedPaths,
   setUpContainer,
   tearDownContainer,
 } from './container/container-setup.ts';
 import { containerSourceFor } from './container/container-source.ts';
 import type { HostResourcePool } from './container/host-resource-pool.ts';
-import type { WarmPool } from './container/warm-pool.ts';
+import type { PreCreatedContainers } from './container/pre-created-containers.ts';
 import { writeBootCredential } from './guest/boot-credential.ts';
 import { setUpAgent } from './instance/agent-setup.ts';
 import { ensureServices, probeServices } from './instance/ensure-services.ts';
-import type { InstanceRecord } from './instance/instance-files.ts';
-import { instanceName } from './instance/instance-names.ts';
+import { type InstanceRecord, pathsIn } from './instance/instance-files.ts';
+import { trustEgress, usesSecrets } from './instance/trust-egress.ts';
 import { withDefaults } from './limits/default-limits.ts';
 import type { PreparedRestore } from './runsc/prepared-restore.ts';
 import type { RuntimeContext } from './runtime-context.ts';
+import type { RunningContainer } from './warm/adopt.ts';
 
 export interface StartRequest {
   readonly instance: Instance;
   readonly from: SealedCheckpoint;
-  readonly use: 'memory' | 'files';
+  readonly mode: 'memory' | 'files';
   readonly spec: StartSpec;
   /** The address of a port of the instance; null when no process listens on the port. */
   readonly dial: (port: number) => Promise<Address | null>;
 }
 
+export interface StartedInstance {
+  readonly started: Started;
+  readonly record: InstanceRecord;
+}
+
 /** Pools of resources created in advance. */
 export interface Pools {
-  readonly warmPool: WarmPool;
+  readonly preCreated: PreCreatedContainers;
   readonly hostResourcePool: HostResourcePool;
 }
 
 export async function startInstance(
   ctx: RuntimeContext,
-  { warmPool, hostResourcePool }: Pools,
+  { preCreated: pool, hostResourcePool }: Pools,
   request: StartRequest,
   signal: AbortSignal,
-): Promise<{ readonly started: Started; readonly record: InstanceRecord }> {
-  const { instance, from, use, spec } = request;
+): Promise<StartedInstance> {
+  const { instance, from, mode } = request;
   const needs = needsOf(from);
+  const limits = withDefaults(request.spec.resources);
   const [source, { credential }] = await Promise.all([
-    containerSourceFor(ctx, needs, use),
-    use === 'memory' ? readSecrets(from) : { credential: secret() },
+    containerSourceFor(ctx, needs, mode),
+    mode === 'memory' ? readSecrets(from) : { credential: secret() },
   ]);
   await ctx.files.make(instance);
-  const preCreated = use === 'memory' ? await warmPool.take(from.id, source) : undefined;
+  const preCreated = mode === 'memory' ? await pool.take(from.id, source, limits) : undefined;
   const upper = preCreated?.upper ?? (await ctx.layers.create());
-  const hostResources = preCreated ?? (use === 'memory' ? hostResourcePool.take(source) : undefined);
+  const hostResources = preCreated ?? (mode === 'memory' ? hostResourcePool.take(source) : undefined);
   const planned = plannedRecord(ctx, request, source, upper, hostResources);
   const plan = { source, preCreated, hostResources, planned };
   const { setup, record } = await setUpAndRecord(ctx, request, plan, signal);
-  const { attachment } = setup;
   signal.throwIfAborted();
-  if (use === 'memory') await restore(ctx, setup, from, signal);
+  if (mode === 'memory') await restore(ctx, setup, from, signal);
   else await boot(ctx, setup, credential, signal);
+  const { attachment } = setup;
+  return { started: await setUpRunning(ctx, request, { record, attachment, credential }, signal), record };
+}
 
+/** What follows when the processes of a container run: agent and services. */
+export async function setUpRunning(
+  ctx: RuntimeContext,
+  request: StartRequest,
+  { record, attachment, credential, agentMs }: RunningContainer,
+  signal: AbortSignal,
+): Promise<Started> {
+  const { instance, from, mode, spec } = request;
   const settingUp = setUpAgent(
     {
       attachment,
@@ -73,28 +93,29 @@ export async function startInstance(
       sandboxId: instance.sandboxId,
       hostname: bareSandboxId(instance.sandboxId),
       env: spec.env,
+      user: spec.user,
+      workdir: spec.workdir,
       processes: withDefaults(spec.resources).processes,
-      isRestored: use === 'memory',
+      processors: visibleProcessors(spec.resources, availableParallelism()),
+      isRestored: mode === 'memory',
       isAlive: async () => (await ctx.runsc.recordedState(record.container.id)).is !== 'gone',
     },
     ctx.clock,
-    signal,
+    agentMs === undefined ? signal : AbortSignal.any([signal, AbortSignal.timeout(agentMs)]),
   );
-  const probes = use === 'memory' ? probeServices(attachment.guestAddress, spec, signal) : [];
+  const probes = mode === 'memory' ? probeServices(attachment.guestAddress, spec, signal) : [];
   // Fills the cache of known sentries while waiting for the agent.
   void ctx.runsc.recordedState(record.container.id).catch(() => {});
   const { agent, tagged } = await settingUp;
   try {
+    if (usesSecrets(spec.network)) await trustEgress(ctx, instance, agent, signal);
     await ensureServices(ctx, request, { agent, tagged, probes }, signal);
   } finally {
     agent.close();
   }
-  const isFirstStart = needs.template !== null;
-  const started: Started =
-    use === 'memory'
-      ? { kind: 'memory', lost: [] }
-      : { kind: 'files', lost: isFirstStart ? [] : ['processes'] };
-  return { started, record };
+  if (mode === 'memory') return { mode: 'memory', lost: [] };
+  const isFirstStart = needsOf(from).template !== null;
+  return { mode: 'files', lost: isFirstStart ? [] : ['processes'] };
 }
 
 interface StartPlan {
@@ -111,16 +132,18 @@ async function setUpAndRecord(
   { source, preCreated, hostResources, planned }: StartPlan,
   signal: AbortSignal,
 ): Promise<{ readonly setup: ContainerSetup; readonly record: InstanceRecord }> {
-  const networkAndLimits = { network: spec.network, resources: withDefaults(spec.resources) };
+  const resources = withDefaults(spec.resources);
+  const networkAndLimits = { network: spec.network, resources };
   const setUpNew = () =>
     setUpContainer(
       ctx,
       {
         name: planned.container.id,
-        paths: ctx.files.paths(instance),
+        paths: pathsIn(dirname(planned.container.bundle)),
         source,
         upper: planned.upper,
         hostname: bareSandboxId(instance.sandboxId),
+        memoryMb: resources.memoryMb,
         hostResources,
         networkAndLimits,
       },
@@ -138,6 +161,7 @@ async function setUpAndRecord(
   const [, written] = await Promise.allSettled(tasks);
   if (written.status === 'rejected') await tearDownUnrecorded(ctx, planned);
   const [setup] = await Promise.all(tasks);
+  writeOwner(setup.container, instance);
   const { container, attachment } = setup;
   const record = { ...planned, container, guestAddress: attachment.guestAddress };
   if (hostResources === undefined) await ctx.files.write(instance, record);
@@ -146,14 +170,14 @@ async function setUpAndRecord(
 
 function plannedRecord(
   ctx: RuntimeContext,
-  { instance, spec }: StartRequest,
+  { spec }: StartRequest,
   source: ContainerSource,
   upper: InstanceRecord['upper'],
   hostResources: HostResources | undefined,
 ): InstanceRecord {
-  const { bundle, logs, rootfs } = ctx.files.paths(instance);
-  const runsc = containerProgram(source.binary);
-  const own = { id: instanceName(ctx.serverTag, instance), bundle, logs, netns: null, runsc };
+  const { name, directory } = newUnassignedPaths(ctx);
+  const { bundle, logs, rootfs } = pathsIn(directory);
+  const own = { id: name, bundle, logs, netns: null, runsc: containerProgram(source.binary) };
   return {
     version: 1,
     container: hostResources?.container ?? own,
@@ -170,7 +194,7 @@ function plannedRecord(
     credential: secret(),
     network: spec.network,
     resources: spec.resources,
-    sealedFor: null,
+    capturedFor: null,
   };
 }
 

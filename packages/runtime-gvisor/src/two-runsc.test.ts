@@ -45,7 +45,7 @@ describe.skipIf(isMissing)('with two runsc', () => {
       expect(await world.program.read(fresh, '/tmp/a')).toBe('kept');
       const newer = await paused(world, fresh, 'memory');
       expect(needsOf(newer).runsc).not.toBe(needsOf(template).runsc);
-      expect(await world.runtime.inspect(newer, unhurried)).toEqual({ usable: true });
+      expect(await world.runtime.checkUsable(newer, unhurried)).toEqual({ usable: true });
     } finally {
       await world.dispose();
       await world.close();

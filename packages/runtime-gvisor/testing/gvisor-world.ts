@@ -9,7 +9,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import { adoptGvisorLayers, type LayeredCheckpointStore, openDirectoryStore } from '@torpor/checkpoint-store';
+import {
+  adoptDataDirectory,
+  type LayeredCheckpointStore,
+  openDirectoryStore,
+} from '@torpor/checkpoint-store';
 import type { Instance, Runtime, SealedCheckpoint, StartSpec } from '@torpor/engine';
 import {
   listedInstances,
@@ -107,7 +111,7 @@ export async function makeGvisorWorld(
   let store: LayeredCheckpointStore;
   /** As a server does it. */
   const open = async () => {
-    await adoptGvisorLayers(dataDir);
+    await adoptDataDirectory(dataDir);
     store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
     return gvisorRuntime({ dataDir, layerStore: store.layerStore, agentDir, runsc, ...options });
   };
@@ -144,10 +148,9 @@ export async function makeGvisorWorld(
     throw new Error(`The command printed nothing: ${command}`);
   };
   const node = async () => {
-    const [loader] = (await readdir(join(dataDir, 'gvisor', 'guest'))).filter((name) =>
-      /^[0-9a-f]{64}$/.test(name),
-    );
-    const manifest = await readFile(join(dataDir, 'gvisor', 'guest', loader ?? '', 'manifest.json'), 'utf8');
+    const { programs } = store.layerStore;
+    const [digest = ''] = await programs.list('tools');
+    const manifest = await readFile(join(programs.path({ kind: 'tools', digest }), 'manifest.json'), 'utf8');
     const { loader: ld } = JSON.parse(manifest) as { readonly loader: string };
     return `/.torpor/lib/${ld} --library-path /.torpor/lib /.torpor/node`;
   };
@@ -200,7 +203,7 @@ export async function makeGvisorWorld(
     sharedTemplate: async () => {
       const isThere =
         template !== undefined &&
-        (await runtime.inspect(template, unhurried).then(
+        (await runtime.checkUsable(template, unhurried).then(
           () => true,
           () => false,
         ));

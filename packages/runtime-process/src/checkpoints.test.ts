@@ -70,10 +70,10 @@ describe('checkpoints', () => {
 
   it('are refused when another runtime made them', async () => {
     const foreign = { ...world.template, needs: { kind: 'gvisor' } };
-    const inspection = world.runtime.inspect(foreign, unhurried);
+    const inspection = world.runtime.checkUsable(foreign, unhurried);
     expect(await failureOf(inspection)).toMatchObject({ code: 'checkpoint_incompatible' });
     const newer = { ...world.template, needs: { ...world.template.needs, version: 2 } };
-    const later = world.runtime.inspect(newer, unhurried);
+    const later = world.runtime.checkUsable(newer, unhurried);
     expect(await failureOf(later)).toMatchObject({ code: 'version_unsupported' });
   });
 });

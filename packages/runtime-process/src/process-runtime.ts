@@ -23,6 +23,7 @@ import { errnoOf, KeyedMutex } from '@torpor/host';
 import {
   type Capabilities,
   type CheckpointId,
+  type CheckpointMode,
   type Network,
   type SandboxId,
   TorporError,
@@ -93,12 +94,12 @@ export class ProcessRuntime implements Runtime {
   start(
     instance: Instance,
     from: SealedCheckpoint,
-    use: 'memory' | 'files',
+    mode: CheckpointMode,
     spec: StartSpec,
     signal: AbortSignal,
   ): Promise<Started> {
     return this.#exclusive(instance, signal, () => {
-      if (use === 'memory') throw noMemory();
+      if (mode === 'memory') throw noMemory();
       const dial = (port: number) => this.dial(instance, port);
       return startInstance(
         { ctx: this.#ctx, reserving: this.#reserving, dial },
@@ -166,7 +167,7 @@ export class ProcessRuntime implements Runtime {
 
   capture(
     instance: Instance,
-    mode: 'memory' | 'files',
+    mode: CheckpointMode,
     staging: Staging,
     signal: AbortSignal,
   ): Promise<Captured> {
@@ -216,7 +217,7 @@ export class ProcessRuntime implements Runtime {
     return this.#ctx.directory.list();
   }
 
-  async inspect(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
+  async checkUsable(checkpoint: SealedCheckpoint): Promise<MemoryVerdict> {
     await openContent(checkpoint);
     return { usable: false, why: 'the process runtime keeps no memory' };
   }

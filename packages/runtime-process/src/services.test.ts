@@ -27,7 +27,7 @@ describe('a service', () => {
     const spec = withServices(httpService({ ready: { path: '/' } }));
     const instance = newInstance();
     expect(await startFrom(world, instance, world.template, 'files', spec)).toEqual({
-      kind: 'files',
+      mode: 'files',
       lost: [],
     });
     const before = await pageOf(world.runtime, instance, 3000);
@@ -37,7 +37,7 @@ describe('a service', () => {
     const next = nextOf(instance);
     const result = await startFrom(world, next, checkpoint, 'files', spec);
 
-    expect(result).toEqual({ kind: 'files', lost: ['processes'] });
+    expect(result).toEqual({ mode: 'files', lost: ['processes'] });
     const after = await pageOf(world.runtime, next, 3000);
     expect(after).toMatchObject({ starts: 2 });
     expect(after.pid).not.toBe(before.pid);

@@ -60,7 +60,7 @@ export async function startInstance(
   } finally {
     agent.close();
   }
-  return { kind: 'files', lost: isTemplate(from) ? [] : ['processes'] };
+  return { mode: 'files', lost: isTemplate(from) ? [] : ['processes'] };
 }
 
 /** Creates the directory first, so that the reconciler finds the instance if the server dies during the start. */

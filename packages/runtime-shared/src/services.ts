@@ -17,7 +17,7 @@ export interface ServiceContext {
 
 const TAIL_BYTES = 4_000;
 const FIRST_POLL_MS = 10;
-const LONGEST_POLL_MS = 200;
+const MAX_POLL_MS = 200;
 
 export async function startServices(
   ctx: ServiceContext,
@@ -113,7 +113,7 @@ async function waitUntilReady(
   // Development servers often build the first page during the first request.
   const isUp = (address: Address, path: string) => answers(address, path, signal, settings.serviceAnswerMs);
   const until = clock.monotonic() + seconds * 1_000;
-  for (let pause = FIRST_POLL_MS; ; pause = Math.min(2 * pause, LONGEST_POLL_MS)) {
+  for (let pause = FIRST_POLL_MS; ; pause = Math.min(2 * pause, MAX_POLL_MS)) {
     signal.throwIfAborted();
     const address = await ctx.dial(port);
     if (address !== null && (ready?.path === undefined || (await isUp(address, ready.path)))) return;

@@ -1,7 +1,9 @@
 /** Timeouts and durations of the runtimes that an operator can set (R113). A new setting is one entry here. */
 import {
+  count,
   defaultsOf,
   duration,
+  HOUR_MS,
   MINUTE_MS,
   type SettingOrder,
   type SettingValues,
@@ -32,6 +34,16 @@ export const RUNTIME_SETTINGS = {
       min: 1_000,
       max: YEAR_MS,
     },
+  ),
+  warmKeepMs: duration(
+    HOUR_MS,
+    'gVisor: how long a paused sandbox may stay in memory, so that it wakes within milliseconds. 0 keeps none.',
+    { min: 0, max: YEAR_MS },
+  ),
+  warmMemoryMb: count(
+    0,
+    'gVisor: how many megabytes paused sandboxes that stay in memory, memory images at hand and pre-created containers may take together. 0 means a quarter of the memory of the machine.',
+    { min: 0 },
   ),
   e2bRequestMs: duration(60_000, 'E2B: how long one request to the provider may take.'),
   e2bLifetimeMs: duration(

@@ -1,4 +1,5 @@
 /** Turns the errno code of a failed file system call into an error that says what it means for the sandbox. */
+import { DAMAGE_BY_ERRNO } from '@torpor/engine';
 import { errnoOf } from '@torpor/host';
 import { type CheckpointId, type ErrorCode, TorporError } from '@torpor/protocol';
 
@@ -18,13 +19,6 @@ const CAPTURE_ERRORS: Readonly<Record<string, ErrorCode>> = {
   EACCES: 'conflict',
   EPERM: 'conflict',
   ENAMETOOLONG: 'conflict',
-};
-
-const READ_ERRORS: Readonly<Record<string, ErrorCode>> = {
-  ENOENT: 'checkpoint_missing',
-  ENOTDIR: 'checkpoint_corrupt',
-  EISDIR: 'checkpoint_corrupt',
-  ELOOP: 'checkpoint_corrupt',
 };
 
 const MESSAGES: Partial<Record<ErrorCode, string>> = {
@@ -59,7 +53,7 @@ export async function mapCheckpointReadErrors<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   return work().catch((thrown: unknown) => {
-    const known = typedError(thrown, { ...WRITE_ERRORS, ...READ_ERRORS }, path)?.with({ checkpointId });
+    const known = typedError(thrown, { ...WRITE_ERRORS, ...DAMAGE_BY_ERRNO }, path)?.with({ checkpointId });
     if (known !== undefined || errnoOf(thrown) === undefined) throw known ?? thrown;
     throw new TorporError(
       'checkpoint_unreadable',

@@ -15,6 +15,7 @@ export function engineOn(
   { runtime, store }: Pick<RuntimeUnderTest, 'runtime' | 'store'>,
   { db }: FreshDatabase,
   report: EngineDependencies['report'] = () => {},
+  more: Partial<EngineDependencies> = {},
 ): Engine {
   return createEngine({
     db,
@@ -30,5 +31,6 @@ export function engineOn(
     serverId: 'server-1',
     ownsDataDirectory: true,
     dataDirectoryId: 'home',
+    ...more,
   });
 }

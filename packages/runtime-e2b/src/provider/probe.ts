@@ -1,6 +1,6 @@
 /** Finds out the capabilities of a provider by using them once with a temporary sandbox. */
 import type { Clock } from '@torpor/engine';
-import type { Capabilities } from '@torpor/protocol';
+import type { Capabilities, CheckpointMode } from '@torpor/protocol';
 import type { Connection, Provider } from './provider.ts';
 
 /** What the probe does in the temporary sandbox. */
@@ -71,7 +71,7 @@ async function tryPause(
 }
 
 /** A snapshot is usable when it can be found again, keeps what a pause keeps, and does not change its sandbox. */
-async function trySnapshot(probe: Probe, providerId: string, keeps: 'memory' | 'files'): Promise<boolean> {
+async function trySnapshot(probe: Probe, providerId: string, keeps: CheckpointMode): Promise<boolean> {
   const { provider, open, signal } = probe;
   // Unique, so that two probes at the same time do not use each other's snapshots.
   const name = `torpor-probe-${providerId}`;

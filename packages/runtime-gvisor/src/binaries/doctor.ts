@@ -2,10 +2,11 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LayerClaims } from '@torpor/layers';
-import { bad, type CheckedHost, good, type HostCheck } from '../host-checks/host-check.ts';
+import { bad, type CheckedHost, good, goodFor, type HostCheck } from '../host-checks/host-check.ts';
 import { InstanceFiles } from '../instance/instance-files.ts';
+import type { BuildStatus } from '../machine-wide-build.mjs';
 import { findRunsc } from '../runsc/find-runsc.ts';
-import { type BuildStatus, obstacleToBuilding, readBuildStatus } from './build.mjs';
+import { obstacleToBuilding, readBuildStatus } from './build.mjs';
 import { isRecent, limitsOf, PINNED } from './releases.mjs';
 
 export async function checkRunsc(host: CheckedHost): Promise<HostCheck> {
@@ -15,13 +16,14 @@ export async function checkRunsc(host: CheckedHost): Promise<HostCheck> {
   const age =
     version.releaseDate === null ? '' : `, ${monthsSince(version.releaseDate, new Date())} months old`;
   const limits = limitsOf(version.releaseDate).map((limit) => `; ${limit}`);
-  const newer = isRecent(version.releaseDate) ? '' : `; ${buildState(readBuildStatus(host.machineWide))}`;
-  return good('runsc', `${version.name} at ${program}${age}${limits.join('')}${newer}`);
+  const found = `${version.name} at ${program}${age}${limits.join('')}`;
+  if (isRecent(version.releaseDate)) return good('runsc', found);
+  const newer = buildState(readBuildStatus(host.machineWide));
+  return goodFor('runsc', `${found}; ${newer}`, `use a newer runsc: ${newer}`);
 }
 
 function buildState(status: BuildStatus | undefined): string {
-  if (status?.state === 'building')
-    return `${PINNED.name} is being built (${status.packages} packages so far)`;
+  if (status?.state === 'building') return `${PINNED.name} is being built (${status.progress})`;
   if (status?.state === 'failed') return `${PINNED.name} could not be built: ${status.why}`;
   const obstacle = obstacleToBuilding();
   if (obstacle !== undefined) return `${PINNED.name} is not built, because ${obstacle}`;
@@ -54,7 +56,7 @@ async function runscUses(dataDir: string): Promise<Map<string, Use>> {
   const uses = new Map<string, Use>();
   const names = new Map<string, string>();
   const count = async (digest: string, what: keyof Use) => {
-    const name = names.get(digest) ?? (await versionOf(directory, digest));
+    const name = names.get(digest) ?? (await versionOf(dataDir, digest));
     names.set(digest, name);
     const use = uses.get(name) ?? { running: 0, checkpoints: 0 };
     uses.set(name, { ...use, [what]: use[what] + 1 });
@@ -73,7 +75,13 @@ async function runscUses(dataDir: string): Promise<Map<string, Use>> {
   return uses;
 }
 
-function versionOf(directory: string, digest: string): Promise<string> {
-  const unknown = `a runsc that is no longer kept (${digest.slice(0, 12)})`;
-  return readFile(join(directory, 'runsc', digest, 'version'), 'utf8').catch(() => unknown);
+async function versionOf(dataDir: string, digest: string): Promise<string> {
+  // Programs are at the second place until a server of this version has started on the data directory.
+  for (const place of [join('checkpoints', 'programs'), 'gvisor']) {
+    const version = await readFile(join(dataDir, place, 'runsc', digest, 'version'), 'utf8').catch(
+      () => undefined,
+    );
+    if (version !== undefined) return version;
+  }
+  return `a runsc that is no longer kept (${digest.slice(0, 12)})`;
 }

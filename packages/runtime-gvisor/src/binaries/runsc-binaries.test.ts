@@ -1,7 +1,9 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { openDirectoryStore } from '@torpor/checkpoint-store';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { runscBuild } from '../runsc/runsc-version.ts';
 import { monthsSince } from './doctor.ts';
 import { isRecent, limitsOf } from './releases.mjs';
 import { RunscBinaries } from './runsc-binaries.ts';
@@ -21,7 +23,8 @@ async function program(name: string, content: string): Promise<string> {
 }
 
 async function opened(path: string, version: string, oldestDay?: number): Promise<RunscBinaries> {
-  const binaries = new RunscBinaries(join(top, 'kept'), oldestDay);
+  const { layerStore } = await openDirectoryStore({ root: join(top, 'store') });
+  const binaries = new RunscBinaries(layerStore.programs, oldestDay);
   await binaries.open({ program: path, version });
   return binaries;
 }
@@ -66,13 +69,14 @@ describe('the runsc programs of a data directory', () => {
     expect(binaries.whyUnusable(binaries.current.digest)).toBeUndefined();
   });
 
-  it('remove an incomplete program of a server that was killed', async () => {
-    const unfinished = join(top, 'kept', 'a'.repeat(64));
+  it('replace an incomplete program that a killed server of an earlier version left', async () => {
+    const path = await program('runsc', 'whole');
+    const unfinished = join(top, 'store', 'programs', 'runsc', await runscBuild(path));
     await mkdir(unfinished, { recursive: true });
     await writeFile(join(unfinished, 'arriving'), 'half');
-    const binaries = await opened(await program('runsc', 'whole'), 'release-20260701.0');
+    const binaries = await opened(path, 'release-20260701.0');
 
-    expect(binaries.find('a'.repeat(64))).toBeUndefined();
+    expect(await readFile(binaries.current.program, 'utf8')).toBe('whole');
     await expect(readFile(join(unfinished, 'arriving'))).rejects.toMatchObject({ code: 'ENOENT' });
   });
 });

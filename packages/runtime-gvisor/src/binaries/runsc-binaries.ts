@@ -1,18 +1,12 @@
 /**
- * Copies of the runsc programs that this data directory uses, each under the digest of its content.
+ * Copies of the runsc programs that this data directory uses, in the checkpoint store.
  *
  * A memory image can be restored only by the program that wrote it, and a container is controlled by the program that
- * created it. So each program is kept here until nothing refers to it, whatever happens to the original file.
- *
- * ```
- * <root>/<digest>/runsc     the program
- *                 version   the version that the program prints
- * ```
+ * created it. So each program is kept until nothing refers to it, whatever happens to the original file.
  */
-import { copyFile, link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { copyFile, link, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writeFileDurably } from '@torpor/host';
-import { mapWriteErrors } from '@torpor/runtime-shared';
+import type { ProgramStore } from '@torpor/layers';
 import { runscBuild } from '../runsc/runsc-version.ts';
 import { MACHINE_WIDE } from './build.mjs';
 import { dayOf } from './releases.mjs';
@@ -26,28 +20,26 @@ export interface RunscBinary {
   readonly program: string;
 }
 
-const DIGEST = /^[0-9a-f]{64}$/;
+/** The files of a program in the store. */
+const PROGRAM = 'runsc';
+const VERSION = 'version';
 
 export class RunscBinaries {
-  readonly #root: string;
+  readonly #programs: ProgramStore;
   readonly #oldestDay: number;
   readonly #kept = new Map<string, RunscBinary>();
   #current: RunscBinary | undefined;
 
   /** Programs older than `oldestDay` are not used, not even for the memory images that they wrote. */
-  constructor(root: string, oldestDay = 0) {
-    this.#root = root;
+  constructor(programs: ProgramStore, oldestDay = 0) {
+    this.#programs = programs;
     this.#oldestDay = oldestDay;
   }
 
   /** Finds the programs that earlier servers have kept, and adopts this one for new sandboxes. */
   async open(current: { readonly program: string; readonly version: string }): Promise<void> {
-    await mapWriteErrors(this.#root, () => mkdir(this.#root, { recursive: true, mode: 0o700 }));
-    for (const digest of (await readdir(this.#root)).filter((name) => DIGEST.test(name))) {
-      const version = await readFile(join(this.#root, digest, 'version'), 'utf8').catch(() => undefined);
-      // A directory without a version is incomplete.
-      if (version === undefined) await rm(join(this.#root, digest), { recursive: true });
-      else this.#add(digest, version);
+    for (const digest of await this.#programs.list('runsc')) {
+      this.#remember(digest, await readFile(join(this.#directory(digest), VERSION), 'utf8'));
     }
     await this.adopt(current);
   }
@@ -56,6 +48,12 @@ export class RunscBinaries {
   get current(): RunscBinary {
     if (this.#current === undefined) throw new Error('The programs have not been opened.');
     return this.#current;
+  }
+
+  /** Finds a program that was put into the store after `open`, for example because it was fetched from another machine. */
+  async refresh(digest: string): Promise<void> {
+    if (this.#kept.has(digest) || !(await this.#programs.list('runsc')).includes(digest)) return;
+    this.#remember(digest, await readFile(join(this.#directory(digest), VERSION), 'utf8'));
   }
 
   /** Why the memory images of a program cannot be restored; undefined when they can. */
@@ -83,54 +81,35 @@ export class RunscBinaries {
     return this.#current;
   }
 
-  /** Removes every program that is neither current nor referred to. */
-  async removeUnused(referred: ReadonlySet<string>): Promise<void> {
-    for (const digest of this.#kept.keys()) {
-      if (digest === this.current.digest || referred.has(digest)) continue;
-      this.#kept.delete(digest);
-      await rm(join(this.#root, digest), { recursive: true });
-    }
+  /** Removes every program that is neither current nor in use, and that no checkpoint claims. */
+  async removeUnused(inUse: ReadonlySet<string>): Promise<void> {
+    const used = new Set([...inUse, this.current.digest]);
+    for (const digest of await this.#programs.sweep('runsc', used)) this.#kept.delete(digest);
   }
 
   async #keep(digest: string, program: string, version: string): Promise<RunscBinary> {
-    const directory = join(this.#root, digest);
-    await mapWriteErrors(directory, async () => {
-      await mkdir(directory, { recursive: true, mode: 0o700 });
-      const arriving = join(directory, 'arriving');
-      await rm(arriving, { force: true });
-      await duplicate(program, arriving);
-      await syncFile(arriving);
-      await rename(arriving, join(directory, 'runsc'));
-      // Written last: the version file proves that the program is complete, also after a power failure.
-      await writeFileDurably(join(directory, 'version'), version);
+    await this.#programs.add({ kind: 'runsc', digest }, async (directory) => {
+      await duplicate(program, join(directory, PROGRAM));
+      await writeFile(join(directory, VERSION), version);
     });
-    return this.#add(digest, version);
+    return this.#remember(digest, version);
   }
 
-  #add(digest: string, version: string): RunscBinary {
-    const binary = {
-      digest,
-      version,
-      releaseDate: dayOf(version),
-      program: join(this.#root, digest, 'runsc'),
-    };
+  #remember(digest: string, version: string): RunscBinary {
+    const program = join(this.#directory(digest), PROGRAM);
+    const binary = { digest, version, releaseDate: dayOf(version), program };
     this.#kept.set(digest, binary);
     return binary;
   }
+
+  #directory(digest: string): string {
+    return this.#programs.path({ kind: 'runsc', digest });
+  }
 }
 
-/** Programs installed by Torpor are never written to again, so a hard link is enough. Others may be overwritten in directory. */
+/** Programs installed by Torpor are never written to again, so a hard link is enough. Others may be overwritten in place. */
 async function duplicate(program: string, to: string): Promise<void> {
   const copy = () => copyFile(program, to);
   if (program.startsWith(`${MACHINE_WIDE}/`)) await link(program, to).catch(copy);
   else await copy();
-}
-
-async function syncFile(path: string): Promise<void> {
-  const file = await open(path, 'r');
-  try {
-    await file.sync();
-  } finally {
-    await file.close();
-  }
 }

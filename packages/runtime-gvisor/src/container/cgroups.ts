@@ -5,9 +5,12 @@
  * processes of an instance are found even when runsc has lost its state.
  */
 import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { errnoOf, isMissing } from '@torpor/host';
 import type { Resources } from '@torpor/protocol';
+import type { MemoryState } from '../caches/memory-pressure.ts';
+import { readTextSync } from '../read-text-sync.ts';
 
 const ROOT = '/sys/fs/cgroup';
 const MIB = 1024 * 1024;
@@ -31,7 +34,7 @@ export interface CgroupHost {
 }
 
 type Controller = 'memory' | 'cpu' | 'pids';
-const CONTROLLERS: readonly Controller[] = ['memory', 'cpu', 'pids'];
+export const CONTROLLERS: readonly Controller[] = ['memory', 'cpu', 'pids'];
 
 /** How often the kernel has killed a process for lack of memory, and refused to create one. */
 export interface Refused {
@@ -50,6 +53,41 @@ export async function findCgroups(root = ROOT): Promise<CgroupHost | null> {
   const there = await readdir(root).catch((): string[] => []);
   const controllers = CONTROLLERS.filter((name) => there.includes(name));
   return controllers.length === 0 ? null : { version: 'v1', controllers };
+}
+
+/**
+ * The control groups of a server, with its group `parent` made. Null when the host has none, which `torpor doctor` says,
+ * or when they cannot be made: sandboxes run without limits then.
+ */
+export async function openCgroups(
+  parent: string,
+  report: (what: string, facts: Readonly<Record<string, unknown>>) => void,
+  root = ROOT,
+): Promise<Cgroups | null> {
+  const host = await findCgroups(root);
+  if (host === null) return null;
+  const cgroups = new Cgroups(host, parent, root);
+  try {
+    await cgroups.open();
+    return cgroups;
+  } catch (error) {
+    report('the control groups could not be made; sandboxes run without limits', { error });
+    return null;
+  }
+}
+
+/** Makes a group, limits it and removes it. Throws what the kernel refuses. */
+export async function tryCgroups(host: CgroupHost, root = ROOT): Promise<void> {
+  const cgroups = new Cgroups(host, `torpor-doctor-${process.pid}`, root);
+  const name = 'trial';
+  try {
+    await cgroups.open();
+    await cgroups.make(name);
+    await cgroups.limit(name, { memoryMb: 64, cpus: 1, processes: 1 });
+  } finally {
+    await cgroups.remove(name).catch(() => {});
+    await cgroups.close().catch(() => {});
+  }
 }
 
 export class Cgroups {
@@ -125,6 +163,22 @@ export class Cgroups {
       memory: Number(/^oom_kill (\d+)$/m.exec(memory)?.[1] ?? 0),
       processes: Number(/^max (\d+)$/m.exec(processes)?.[1] ?? 0),
     };
+  }
+
+  /**
+   * The memory of the group of the server, with all its sandboxes, when a limit was set on that group; undefined
+   * otherwise. Files that the kernel can drop count as available.
+   */
+  memoryOfAll(): MemoryState | undefined {
+    const isV2 = this.#host.version === 'v2';
+    const read = (file: string) => readTextSync(join(this.#directory('memory', ''), file));
+    const totalBytes = Number(read(isV2 ? 'memory.max' : 'memory.limit_in_bytes'));
+    // Without a limit the file says `max` (version 2), or a number larger than any memory (version 1).
+    if (!Number.isFinite(totalBytes) || totalBytes === 0 || totalBytes > totalmem()) return undefined;
+    const usedBytes = Number(read(isV2 ? 'memory.current' : 'memory.usage_in_bytes'));
+    const droppable = isV2 ? /^inactive_file (\d+)$/m : /^total_inactive_file (\d+)$/m;
+    const fileBytes = Number(droppable.exec(read('memory.stat') ?? '')?.[1] ?? 0);
+    return { totalBytes, availableBytes: totalBytes - usedBytes + fileBytes };
   }
 
   /** The pids of the group's processes. */

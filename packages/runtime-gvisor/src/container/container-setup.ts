@@ -26,6 +26,7 @@ import { type InstancePaths, makeDirectories } from '../instance/instance-files.
 import type { PreparedRestore } from '../runsc/prepared-restore.ts';
 import type { Container, ContainerProgram } from '../runsc/runsc-container.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
+import { setVisibleMemory, withVisibleMemory } from './visible-memory.ts';
 
 /** The port of the agent in every guest. */
 export const AGENT_PORT = 49_983;
@@ -70,6 +71,8 @@ interface HostResourcesOptions {
   readonly paths: InstancePaths;
   readonly source: HostResourcesSource;
   readonly hostname: string;
+  /** The memory that the guest sees. */
+  readonly memoryMb: number;
 }
 
 export interface ContainerSetupOptions extends HostResourcesOptions {
@@ -82,13 +85,23 @@ export interface ContainerSetupOptions extends HostResourcesOptions {
 }
 
 /**
- * A name and a directory for resources that do not belong to an instance yet. The next server removes what is left
- * under such a name. The name contains `berth` (historical); it must not change, because running containers, network
- * namespaces and cgroups carry it.
+ * A name and a directory for a container, also before it belongs to an instance. One container may serve several
+ * generations of a sandbox, so it is not named after one. The next server removes what no instance uses under such a
+ * name. The name contains `berth` (historical); it must not change, because running containers, network namespaces and
+ * cgroups carry it.
  */
 export function newUnassignedPaths({ serverTag, unassignedDir }: RuntimeContext) {
   const number = randomBytes(6).toString('hex');
-  return { name: `${serverTag}-berth-${number}`, directory: join(unassignedDir, number) };
+  return { name: unassignedName(serverTag, number), directory: join(unassignedDir, number) };
+}
+
+/** `number` is also the name of the container's directory. */
+export function unassignedName(serverTag: string, number: string): string {
+  return `${serverTag}-berth-${number}`;
+}
+
+export function isUnassignedName(serverTag: string, name: string): boolean {
+  return name.startsWith(`${serverTag}-berth-`);
 }
 
 export async function setUpContainer(
@@ -100,7 +113,9 @@ export async function setUpContainer(
   const { rootfs } = options.hostResources ?? options.paths;
   await mapWriteErrors(rootfs, () => mkdir(rootfs, { recursive: true, mode: 0o700 }));
   const setUpHost = async () => {
-    const hostResources = options.hostResources ?? (await makeHostResources(ctx, options, signal));
+    const { hostResources: pooled, memoryMb } = options;
+    const hostResources = pooled ?? (await makeHostResources(ctx, options, signal));
+    if (pooled !== undefined) await setVisibleMemory(pooled.container.bundle, memoryMb);
     if (networkAndLimits !== undefined) await applyNetworkAndLimits(ctx, hostResources, networkAndLimits);
     return hostResources;
   };
@@ -118,7 +133,7 @@ export async function makeHostResources(
   signal: AbortSignal,
 ): Promise<HostResources> {
   const { network, cgroups, readOnlyBinds } = ctx;
-  const { name, paths, source, hostname } = options;
+  const { name, paths, source, hostname, memoryMb } = options;
   await makeDirectories(paths);
   const [attachment, toolsSource] = await Promise.all([
     network.attach(name, { mode: 'none' }),
@@ -144,10 +159,13 @@ export async function makeHostResources(
   const config = join(paths.bundle, 'config.json');
   await mapWriteErrors(config, () => writeFile(config, JSON.stringify(spec)));
   const { bundle, logs, rootfs } = paths;
-  const inCgroup =
-    cgroups === null ? {} : { wrapInCgroup: (command: readonly string[]) => cgroups.wrap(name, command) };
+  await setVisibleMemory(bundle, memoryMb);
+  const wrapCreation = (command: readonly string[]) => {
+    const covered = withVisibleMemory(bundle, command);
+    return cgroups?.wrap(name, covered) ?? covered;
+  };
   const runsc = containerProgram(source.binary);
-  return { container: { id: name, bundle, logs, netns, runsc, ...inCgroup }, rootfs, attachment };
+  return { container: { id: name, bundle, logs, netns, runsc, wrapCreation }, rootfs, attachment };
 }
 
 export function containerProgram({ program, releaseDate }: RunscBinary): ContainerProgram {

@@ -9,11 +9,11 @@ import type { ContainerSource } from './container-setup.ts';
 export async function containerSourceFor(
   ctx: RuntimeContext,
   needs: GvisorNeeds,
-  use: 'memory' | 'files',
+  mode: 'memory' | 'files',
 ): Promise<ContainerSource> {
-  const tools = use === 'memory' ? await openGuestTools(ctx.toolsDir, needs.tools) : ctx.tools;
+  const tools = mode === 'memory' ? await openGuestTools(ctx.layerStore.programs, needs.tools) : ctx.tools;
   const system = needs.root === 'base' ? await ctx.base.current() : null;
-  const binary = use === 'memory' ? keptBinary(ctx, needs.runsc) : ctx.binaries.current;
+  const binary = mode === 'memory' ? keptBinary(ctx, needs.runsc) : ctx.binaries.current;
   return { rootKind: needs.root, lower: needs.layers, tools, system, binary };
 }
 

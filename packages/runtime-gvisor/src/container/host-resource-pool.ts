@@ -1,9 +1,12 @@
 /**
  * Makes host resources (network namespace, control group, bundle, a restore that waits) before they are needed, for
- * starts without a pre-created container. They fit `base` as it is now, belong to no checkpoint and take hardly any
- * memory; making them is mostly waiting for the kernel.
+ * starts without a pre-created container. They belong to no checkpoint and take hardly any memory; making them is mostly
+ * waiting for the kernel. They fit the present tools and runsc, and roots of one kind: all own roots, or the host's
+ * present system directories.
  */
+import type { RootKind } from '../checkpoint-needs.ts';
 import { pathsIn } from '../instance/instance-files.ts';
+import { withDefaults } from '../limits/default-limits.ts';
 import type { PreparedRestore } from '../runsc/prepared-restore.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import {
@@ -29,17 +32,21 @@ export class HostResourcePool {
   readonly #ctx: RuntimeContext;
   readonly #size: number;
   #ready: PooledResources[] = [];
+  /** Of the last start: the next one is likely to be of the same kind. */
+  #rootKind: RootKind;
   #refilling: Promise<void> | undefined;
   readonly #closing = new AbortController();
 
   constructor(ctx: RuntimeContext, size = DEFAULT_SIZE) {
     this.#ctx = ctx;
     this.#size = size;
+    this.#rootKind = ctx.ownBase?.() === undefined ? 'base' : 'own';
   }
 
   /** Gives the caller resources that fit, if there are any. The caller owns them afterwards. */
   take(source: ContainerSource): HostResources | undefined {
-    const found = source.rootKind === 'base' ? this.#ready.findIndex((pooled) => fits(pooled, source)) : -1;
+    this.#rootKind = source.rootKind;
+    const found = this.#ready.findIndex((pooled) => fits(pooled, source));
     return found < 0 ? undefined : this.#ready.splice(found, 1)[0];
   }
 
@@ -64,7 +71,8 @@ export class HostResourcePool {
 
   async #makeMissing(): Promise<void> {
     const { tools, base, binaries } = this.#ctx;
-    const source = { tools, system: await base.current(), binary: binaries.current };
+    const system = this.#rootKind === 'own' ? null : await base.current();
+    const source = { tools, system, binary: binaries.current };
     const useless = this.#ready.filter((pooled) => !fits(pooled, source));
     this.#ready = this.#ready.filter((pooled) => !useless.includes(pooled));
     for (const pooled of useless) await this.#tearDown(pooled);
@@ -77,7 +85,9 @@ export class HostResourcePool {
     const { name, directory } = newUnassignedPaths(this.#ctx);
     const paths = pathsIn(directory);
     try {
-      const options = { name, paths, source, hostname: 'sandbox' };
+      // The start that takes the resources sets the memory of its sandbox.
+      const { memoryMb } = withDefaults({});
+      const options = { name, paths, source, hostname: 'sandbox', memoryMb };
       const hostResources = await makeHostResources(this.#ctx, options, signal);
       const preparedRestore = await this.#ctx.runsc.prepareRestore(hostResources.container);
       return {

@@ -6,7 +6,7 @@ import { chmod, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promi
 import { dirname, join } from 'node:path';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { SHADOW_GID, systemAccounts, withGuestUser } from './accounts.ts';
-import { BASE_SETTINGS, HOME_SETTINGS } from './base-settings.ts';
+import { COMMON_SETTINGS, HOME_SETTINGS, HOST_VIEW_SETTINGS } from './base-settings.ts';
 import { completeRoot } from './complete-root.ts';
 import { copyNeededSettings } from './host-settings.ts';
 import { GUEST_HOME } from './layout.ts';
@@ -60,11 +60,12 @@ export async function makeBaseRoot(into: string, system: SystemDirectories): Pro
     for (const { path, target } of system.links) await symlink(target, join(into, path));
     await copyNeededSettings(join(into, 'etc'));
     for (const [path, target] of Object.entries(LINKS)) await symlink(target, join(into, path));
-    for (const [path, text] of Object.entries(BASE_SETTINGS)) await write(join(into, path), text);
+    for (const [path, text] of Object.entries({ ...COMMON_SETTINGS, ...HOST_VIEW_SETTINGS }))
+      await write(join(into, path), text);
     await writePackages(into);
     await writeAccounts(into);
     await completeRoot(into);
-    await writeHome(into);
+    await writeHome(into, withGuestUser(systemAccounts(), '/bin/bash'));
   });
 }
 
@@ -77,9 +78,12 @@ async function writeAccounts(into: string): Promise<void> {
   await chown(join(into, 'etc/shadow'), 0, SHADOW_GID);
 }
 
-async function writeHome(into: string): Promise<void> {
+/** The settings of the guest's user, who has the given ids. */
+export async function writeHome(
+  into: string,
+  { uid, gid }: { readonly uid: number; readonly gid: number },
+): Promise<void> {
   const home = join(into, GUEST_HOME);
-  const { uid, gid } = withGuestUser(systemAccounts(), '/bin/bash');
   for (const [name, text] of Object.entries(HOME_SETTINGS)) {
     await write(join(home, name), text);
     await chown(join(home, name), uid, gid);
@@ -93,7 +97,7 @@ async function writePackages(into: string): Promise<void> {
   await write(join(into, '/var/lib/dpkg/available'), '');
 }
 
-async function write(path: string, content: string | Buffer): Promise<void> {
+export async function write(path: string, content: string | Buffer): Promise<void> {
   await mkdir(dirname(path), { recursive: true });
   await writeFile(path, content, { mode: 0o644 });
 }

@@ -1,8 +1,16 @@
 /** The files that Torpor writes under /etc and in the user's home of `base`. None comes from the host. */
 import { GUEST_HOME, GUEST_PATH } from './layout.ts';
 
-/** By path in the guest. The comments inside are for the users of a guest. */
-export const BASE_SETTINGS: Readonly<Record<string, string>> = {
+/** Settings of `base` whether its root is its own or the host's, by path in the guest. */
+export const COMMON_SETTINGS: Readonly<Record<string, string>> = {
+  '/etc/timezone': 'Etc/UTC\n',
+  '/etc/default/locale': 'LANG=C.UTF-8\n',
+  // Without this pip refuses to install beside Debian's packages.
+  '/etc/pip.conf': '[global]\nbreak-system-packages = true\n',
+};
+
+/** Further settings where the root is the host's. The comments inside are for the users of a guest. */
+export const HOST_VIEW_SETTINGS: Readonly<Record<string, string>> = {
   '/etc/nsswitch.conf': `passwd: files
 group: files
 shadow: files
@@ -14,8 +22,6 @@ ethers: files
 rpc: files
 `,
   '/etc/environment': `PATH="${GUEST_PATH}"\n`,
-  '/etc/timezone': 'Etc/UTC\n',
-  '/etc/default/locale': 'LANG=C.UTF-8\n',
   '/etc/profile': `# For login shells. The PATH that a shell was given stays.
 : "\${PATH:=${GUEST_PATH}}"
 for script in /etc/profile.d/*.sh; do
@@ -31,8 +37,6 @@ shopt -s checkwinsize histappend
 PS1='\\u@\\h:\\w\\$ '
 if [ -r /usr/share/bash-completion/bash_completion ]; then . /usr/share/bash-completion/bash_completion; fi
 `,
-  // System directories are read-only, so that pip installs for the user.
-  '/etc/pip.conf': '[global]\nbreak-system-packages = true\n',
   '/etc/pam.d/su': pamFor('sufficient pam_rootok.so'),
   '/etc/pam.d/su-l': pamFor('sufficient pam_rootok.so'),
   '/etc/pam.d/runuser': pamFor('sufficient pam_rootok.so'),

@@ -37,6 +37,13 @@ export async function completeRoot(root: string): Promise<void> {
   await addPrograms(root);
 }
 
+/** Login shells reset PATH in /etc/profile. This sets the PATH of an image again, before Torpor's programs are added. */
+export async function keepSearchPath(root: string, path: string | undefined): Promise<void> {
+  if (path === undefined) return;
+  const quoted = `'${path.replaceAll("'", "'\\''")}'`;
+  await writeInside(root, '/etc/profile.d/00-torpor-image.sh', `PATH=${quoted}\nexport PATH\n`);
+}
+
 async function addAccounts(root: string): Promise<void> {
   const [passwd = '', group = '', shadow] = await Promise.all(
     ['passwd', 'group', 'shadow'].map((name) => readInside(root, `/etc/${name}`)),

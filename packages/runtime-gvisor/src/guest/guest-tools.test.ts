@@ -3,30 +3,36 @@ import { cp, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/pro
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { openDirectoryStore } from '@torpor/checkpoint-store';
 import { failureOf } from '@torpor/engine/testing';
+import type { ProgramStore } from '@torpor/layers';
 import { agentBundle } from '@torpor/runtime-shared/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { findTini, guestTools, listGuestTools, openGuestTools, removeGuestTools } from './guest-tools.ts';
+import { findTini, guestTools, openGuestTools } from './guest-tools.ts';
 
 const run = promisify(execFile);
 
 let directory = '';
-let toolsDir = '';
+let programs: ProgramStore;
 let agentDir = '';
 /** Any program can stand in for tini here. */
 const tini = '/bin/true';
 
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'torpor-tools-'));
-  toolsDir = join(directory, 'toolsDir');
+  programs = await programsAt('checkpoints');
   agentDir = await agentBundle();
 }, 60_000);
 
 afterAll(() => rm(directory, { recursive: true }));
 
+async function programsAt(name: string): Promise<ProgramStore> {
+  return (await openDirectoryStore({ root: join(directory, name) })).layerStore.programs;
+}
+
 describe('the tools of guests', () => {
   it('are all that an empty root needs, world-readable and not writable', async () => {
-    const tools = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
+    const tools = await guestTools({ programs, node: process.execPath, agentDir, tini });
     expect((await readdir(tools.directory)).toSorted()).toEqual([
       'agent',
       'bin',
@@ -59,12 +65,12 @@ describe('the tools of guests', () => {
   });
 
   it('are the same for the same contents, timestamps included, and are not made again', async () => {
-    const first = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
+    const first = await guestTools({ programs, node: process.execPath, agentDir, tini });
     const { ino } = await stat(first.directory);
-    expect(await guestTools({ toolsDir, node: process.execPath, agentDir, tini })).toEqual(first);
+    expect(await guestTools({ programs, node: process.execPath, agentDir, tini })).toEqual(first);
     expect((await stat(first.directory)).ino).toBe(ino);
     const elsewhere = await guestTools({
-      toolsDir: join(directory, 'other'),
+      programs: await programsAt('other'),
       node: process.execPath,
       agentDir,
       tini,
@@ -83,23 +89,22 @@ describe('the tools of guests', () => {
       join(changed, 'agent.mjs'),
       `${await readFile(join(changed, 'agent.mjs'), 'utf8')}\n// new\n`,
     );
-    const old = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
-    const next = await guestTools({ toolsDir, node: process.execPath, agentDir: changed, tini });
+    const old = await guestTools({ programs, node: process.execPath, agentDir, tini });
+    const next = await guestTools({ programs, node: process.execPath, agentDir: changed, tini });
     expect(next.fingerprint).not.toBe(old.fingerprint);
-    expect(await listGuestTools(toolsDir)).toEqual([old.fingerprint, next.fingerprint].toSorted());
-    expect(await openGuestTools(toolsDir, old.fingerprint)).toEqual(old);
-    await removeGuestTools(toolsDir, old.fingerprint);
-    await removeGuestTools(toolsDir, old.fingerprint);
-    expect(await listGuestTools(toolsDir)).toEqual([next.fingerprint]);
-    expect((await failureOf(openGuestTools(toolsDir, old.fingerprint))).code).toBe('checkpoint_incompatible');
+    expect(await programs.list('tools')).toEqual([old.fingerprint, next.fingerprint].toSorted());
+    expect(await openGuestTools(programs, old.fingerprint)).toEqual(old);
+    await programs.sweep('tools', new Set([next.fingerprint]));
+    expect(await programs.list('tools')).toEqual([next.fingerprint]);
+    expect((await failureOf(openGuestTools(programs, old.fingerprint))).code).toBe('checkpoint_incompatible');
   });
 
   it('leave no directory when they cannot be made', async () => {
-    const broken = join(directory, 'broken');
-    await expect(guestTools({ toolsDir: broken, node: '/etc/passwd', agentDir, tini })).rejects.toThrow(
+    const broken = await programsAt('broken');
+    await expect(guestTools({ programs: broken, node: '/etc/passwd', agentDir, tini })).rejects.toThrow(
       /loader/,
     );
-    expect(await listGuestTools(broken)).toEqual([]);
+    expect(await broken.list('tools')).toEqual([]);
   });
 
   it('need tini, and say how to install it', async () => {
@@ -112,7 +117,7 @@ describe('the tools of guests', () => {
   });
 
   it('start a dynamically linked tini with the libraries of the tools', async () => {
-    const { init, loader } = await guestTools({ toolsDir, node: process.execPath, agentDir, tini });
+    const { init, loader } = await guestTools({ programs, node: process.execPath, agentDir, tini });
     expect(init).toEqual([...loader, '/.torpor/tini', '--']);
   });
 });

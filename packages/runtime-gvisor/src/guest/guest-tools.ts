@@ -1,24 +1,24 @@
 /**
  * The programs that every guest gets from Torpor, so that a template needs none of them: Node with its loader and
- * libraries, the agent, an init process, `sudo`. Each version of them is a directory named by the digest of its contents.
+ * libraries, the agent, an init process, `sudo`. The checkpoint store keeps each version of them under its digest, the
+ * fingerprint.
  *
- * Memory images map these files. So a directory is never changed once it exists, it stays as long as a checkpoint names
- * it, and the same contents always get the same name and the same timestamps.
+ * Memory images map these files. So a version is never changed once it exists, it stays as long as a checkpoint claims
+ * it, and the same contents always get the same fingerprint and the same timestamps.
  */
-import { createHash, randomUUID } from 'node:crypto';
-import { constants, createReadStream, readFileSync } from 'node:fs';
-import { chmod, copyFile, mkdir, open, readdir, rename, utimes, writeFile } from 'node:fs/promises';
+import { constants, readFileSync } from 'node:fs';
+import { chmod, copyFile, mkdir, open, readdir, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
-import { errnoOf, isMissing, removeTree } from '@torpor/host';
+import { isMissing, sha256Of, sha256OfFile } from '@torpor/host';
+import { digestOfTools, type ProgramStore } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
-import { mapWriteErrors } from '@torpor/runtime-shared';
 import { z } from 'zod';
 import { EMPTY_DIRECTORY, EMPTY_FILE, SUDO_DIR, SUDO_SCRIPT, TOOLS } from './layout.ts';
 import { type Libraries, librariesOf } from './shared-libraries.ts';
 
 export interface GuestToolsOptions {
-  /** The parent of the directories. */
-  readonly toolsDir: string;
+  /** Keeps the tools. */
+  readonly programs: ProgramStore;
   /** The Node program to copy, `process.execPath` of the server. */
   readonly node: string;
   /** The directory of the agent's bundle. */
@@ -39,7 +39,6 @@ export interface GuestTools {
   readonly setuid: boolean;
 }
 
-/** The manifest is written last, so that its presence proves that the directory is complete. */
 const manifestSchema = z.object({
   loader: z.string(),
   isInitStatic: z.boolean(),
@@ -52,7 +51,6 @@ const manifestSchema = z.object({
 type Manifest = z.infer<typeof manifestSchema>;
 
 const MANIFEST = 'manifest.json';
-const CHUNK = 1024 * 1024;
 /** The timestamp of all files: with the times of the copy, equal contents would look different to a memory image. */
 const SAME_TIME = new Date('2020-01-01T00:00:00Z');
 
@@ -68,19 +66,18 @@ export async function findTini(places: readonly string[] = TINI_PLACES): Promise
   throw new TorporError('capability_unsupported', 'tini is not installed: apt-get install tini.');
 }
 
-/** Makes the directory when there is none with these contents yet. */
+/** Adds the tools to the store when it has none with these contents yet. */
 export async function guestTools(options: GuestToolsOptions): Promise<GuestTools> {
-  const { toolsDir } = options;
+  const { programs } = options;
   const parts = await partsOf(options);
   const fingerprint = await fingerprintOf(parts);
-  const isThere = (await listGuestTools(toolsDir)).includes(fingerprint);
-  if (!isThere) await mapWriteErrors(toolsDir, () => make(toolsDir, fingerprint, parts));
-  return openGuestTools(toolsDir, fingerprint);
+  await programs.add({ kind: 'tools', digest: fingerprint }, (directory) => write(directory, parts));
+  return openGuestTools(programs, fingerprint);
 }
 
 /** The tools that a checkpoint names. Throws `checkpoint_incompatible` when they are no longer kept. */
-export async function openGuestTools(toolsDir: string, fingerprint: string): Promise<GuestTools> {
-  const directory = join(toolsDir, fingerprint);
+export async function openGuestTools(programs: ProgramStore, fingerprint: string): Promise<GuestTools> {
+  const directory = programs.path({ kind: 'tools', digest: fingerprint });
   try {
     // Synchronous: every start reads it twice, and the thread pool would be slower.
     const manifest = manifestSchema.parse(JSON.parse(readFileSync(join(directory, MANIFEST), 'utf8')));
@@ -98,20 +95,6 @@ export async function openGuestTools(toolsDir: string, fingerprint: string): Pro
       },
     );
   }
-}
-
-/** The fingerprints of all tools that are kept. */
-export async function listGuestTools(toolsDir: string): Promise<string[]> {
-  const names = await readdir(toolsDir).catch((thrown: unknown) => {
-    if (isMissing(thrown)) return [];
-    throw thrown;
-  });
-  return names.filter((name) => /^[0-9a-f]{64}$/.test(name)).sort();
-}
-
-/** Only for tools that no checkpoint and no running guest uses and no bind mount has as its source. Absent tools are fine. */
-export async function removeGuestTools(toolsDir: string, fingerprint: string): Promise<void> {
-  await removeTree(join(toolsDir, fingerprint));
 }
 
 /** A file to copy, or the text of one. */
@@ -141,26 +124,16 @@ async function partsOf({ node, agentDir, tini }: GuestToolsOptions): Promise<[st
 /** A mount point of guests, and a directory that covers directories which a guest must not see. */
 const DIRECTORIES = ['run', EMPTY_DIRECTORY];
 
-async function make(toolsDir: string, fingerprint: string, parts: readonly [string, Part][]): Promise<void> {
-  const work = join(toolsDir, `.new-${randomUUID()}`);
-  try {
-    for (const name of DIRECTORIES) await mkdir(join(work, name), { recursive: true, mode: 0o755 });
-    for (const [path, part] of parts) {
-      const to = join(work, path);
-      await mkdir(dirname(to), { recursive: true, mode: 0o755 });
-      // Never a hard link to the server's own file: a guest shares no file with the server.
-      if ('from' in part) await copyFile(part.from, to, constants.COPYFILE_FICLONE);
-      else await writeFile(to, part.text);
-    }
-    await finalize(work);
-    const copied = (await filesIn(work)).map((file): [string, Part] => [file, { from: join(work, file) }]);
-    if ((await fingerprintOf(copied)) !== fingerprint) {
-      throw new TorporError('conflict', 'The tools of guests changed while they were copied.');
-    }
-    await publish(work, join(toolsDir, fingerprint));
-  } finally {
-    await removeTree(work);
+async function write(directory: string, parts: readonly [string, Part][]): Promise<void> {
+  for (const name of DIRECTORIES) await mkdir(join(directory, name), { mode: 0o755 });
+  for (const [path, part] of parts) {
+    const to = join(directory, path);
+    await mkdir(dirname(to), { recursive: true, mode: 0o755 });
+    // Never a hard link to the server's own file: a guest shares no file with the server.
+    if ('from' in part) await copyFile(part.from, to, constants.COPYFILE_FICLONE);
+    else await writeFile(to, part.text);
   }
+  await setModesAndTimes(directory);
 }
 
 function nativeLibraries(agentDir: string, files: readonly string[]): Promise<(Libraries | undefined)[]> {
@@ -183,49 +156,24 @@ exec ${node} ${SUDO_SCRIPT} ${SUDO_DIR} "$@"
 
 const PROGRAMS = /^(node|tini|bin\/.*|lib\/.*)$/;
 
-/** Sets modes and timestamps, and syncs everything to disk. */
-async function finalize(work: string): Promise<void> {
-  for (const file of await filesIn(work)) {
-    const path = join(work, file);
+/** The same for the same contents. */
+async function setModesAndTimes(top: string): Promise<void> {
+  for (const file of await filesIn(top)) {
+    const path = join(top, file);
     await chmod(path, PROGRAMS.test(file) ? 0o555 : 0o444);
     await utimes(path, SAME_TIME, SAME_TIME);
-    await sync(path);
   }
-  for (const directory of await directoriesIn(work)) {
+  for (const directory of await directoriesIn(top)) {
     await chmod(directory, 0o755);
     await utimes(directory, SAME_TIME, SAME_TIME);
-    await sync(directory);
   }
-}
-
-async function publish(work: string, directory: string): Promise<void> {
-  try {
-    await rename(work, directory);
-  } catch (thrown) {
-    // Another server has published the same contents meanwhile.
-    if (!['ENOTEMPTY', 'EEXIST'].includes(errnoOf(thrown) ?? '')) throw thrown;
-  }
-  await sync(join(directory, '..'));
 }
 
 async function fingerprintOf(parts: readonly [string, Part][]): Promise<string> {
-  const all = createHash('sha256');
-  for (const [path, part] of parts.toSorted(([a], [b]) => (a < b ? -1 : 1))) {
-    const hash = createHash('sha256');
-    const content = 'from' in part ? createReadStream(part.from, { highWaterMark: CHUNK }) : [part.text];
-    for await (const chunk of content) hash.update(chunk);
-    all.update(`${path}\0${hash.digest('hex')}\0`);
-  }
-  return all.digest('hex');
-}
-
-async function sync(path: string): Promise<void> {
-  const handle = await open(path, constants.O_RDONLY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  const digests: [string, string][] = [];
+  for (const [path, part] of parts)
+    digests.push([path, 'from' in part ? await sha256OfFile(part.from) : sha256Of(part.text)]);
+  return digestOfTools(digests);
 }
 
 async function filesIn(directory: string): Promise<string[]> {

@@ -3,12 +3,15 @@ import { lstat, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { unhurried } from '@torpor/engine/testing';
 import { AGENT_PORT, asUser } from '@torpor/envd';
+import { tar } from '@torpor/host/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { chosenRunsc } from '../../testing/chosen-runsc.ts';
+import { dayOf, isRecent } from '../binaries/releases.mjs';
 import { makeRoot } from './rootfs-template.ts';
 import { type Guest, type GuestWorld, makeGuestWorld, whyNoGuests } from './testing/guest-world.ts';
-import { tar } from './testing/tar.ts';
 
 const why = await whyNoGuests();
+const runsc = await chosenRunsc();
 const SLOW = 120_000;
 
 describe.skipIf(why !== undefined)(
@@ -64,8 +67,22 @@ describe.skipIf(why !== undefined)(
       });
 
       it('has certificates, locales and a time zone', async () => {
-        expect(await output('ls /etc/ssl/certs | wc -l').then(Number)).toBeGreaterThan(0);
-        expect(await output('date +%Z; LC_ALL=C.UTF-8 locale charmap')).toBe('UTC\nUTF-8');
+        expect(await output('grep -c BEGIN /etc/ssl/certs/ca-certificates.crt').then(Number)).toBeGreaterThan(
+          50,
+        );
+        const trusted = 'import ssl; print(ssl.create_default_context().cert_store_stats()["x509_ca"] > 50)';
+        expect(await output(`python3 -c '${trusted}'`)).toBe('True');
+        expect(await output('date +%Z; LC_ALL=C.UTF-8 locale charmap; locale charmap')).toBe(
+          'UTC\nUTF-8\nUTF-8',
+        );
+        expect((await guest.sh('locale; perl -e 1; date -r /etc/localtime')).errors).toBe('');
+      });
+
+      it.skipIf(!isRecent(dayOf(runsc?.version.name)))('lists links without an error', async () => {
+        await output('ln -s nowhere dangling');
+        const places = '/bin /usr /dev /dev/fd/ /proc/self /proc/self/fd/0 dangling';
+        expect((await guest.sh(`ls -l ${places}`)).errors).toBe('');
+        expect((await guest.sh(`cd /home/user && ls -l / /etc ${places}`, { user: 'root' })).errors).toBe('');
       });
 
       it('writes and reads files everywhere, and gives new files to the user of the request', async () => {

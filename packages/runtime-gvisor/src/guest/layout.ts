@@ -10,6 +10,8 @@ export const TOOLS_BIN = `${TOOLS}/bin`;
 /** A small tmpfs inside the tools, for files that must not outlive a start. */
 export const TOOLS_RUN = `${TOOLS}/run`;
 export const SUDO_DIR = `${TOOLS_RUN}/sudo`;
+/** The files that the agent shows instead of /proc/cpuinfo and its like. */
+export const PROCESSORS_DIR = `${TOOLS_RUN}/processors`;
 
 /** In the directory of the tools: mounted over what no guest may see of the host. */
 export const EMPTY_DIRECTORY = 'empty';

@@ -36,7 +36,7 @@ describe('the configuration of a guest', () => {
       /^\/\.torpor\/tini -- \/\.torpor\/lib\/ld\.so --library-path \/\.torpor\/lib \/\.torpor\/node --/,
     );
     expect(line).toContain('/.torpor/agent/agent.mjs --listen 0.0.0.0:49983 --own-machine');
-    expect(line).toContain('--credential-file /.torpor-credential --sudo-dir /.torpor/run/sudo');
+    expect(line).toContain('--processors-dir /.torpor/run/processors --sudo-dir /.torpor/run/sudo');
     expect(process).toMatchObject({
       cwd: '/',
       terminal: false,

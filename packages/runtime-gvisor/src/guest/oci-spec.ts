@@ -6,6 +6,7 @@ import {
   CREDENTIAL_FILE,
   GUEST_PATH,
   type GuestBind,
+  PROCESSORS_DIR,
   SUDO_DIR,
   TOOLS,
   TOOLS_RUN,
@@ -142,6 +143,8 @@ function processOf({ tools, agentPort, sudo, setuid, resources }: GuestSpec) {
       '--own-machine',
       '--credential-file',
       CREDENTIAL_FILE,
+      '--processors-dir',
+      PROCESSORS_DIR,
       ...(sudo ? ['--sudo-dir', SUDO_DIR] : []),
     ],
     // Nothing of the server's environment: every process of a guest can read this.

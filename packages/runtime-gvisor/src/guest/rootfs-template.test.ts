@@ -15,9 +15,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { failureOf, unhurried } from '@torpor/engine/testing';
+import { type TarEntry, tar } from '@torpor/host/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeRoot } from './rootfs-template.ts';
-import { type TarEntry, tar } from './testing/tar.ts';
 
 const run = promisify(execFile);
 

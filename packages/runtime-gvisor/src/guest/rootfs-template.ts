@@ -11,7 +11,7 @@ import { type UnpackLimits, unpackRoot } from './unpack-root.ts';
 
 export type RootSource = { readonly directory: string } | { readonly archive: string };
 
-const ROOT_LIMITS: UnpackLimits = { bytes: 32 * 1024 ** 3, entries: 2_000_000 };
+export const ROOT_LIMITS: UnpackLimits = { bytes: 32 * 1024 ** 3, entries: 2_000_000 };
 
 /** `into` is an empty directory. After a failure its contents are incomplete. */
 export async function makeRoot(

@@ -1,5 +1,6 @@
 /**
- * Unpacks an untrusted archive into a directory that no other process writes to.
+ * Unpacks an untrusted archive into a directory that no other process writes to: a whole root, or a layer of a container
+ * image on top of the layers below it.
  *
  * No step follows a link: every directory on the path of an entry was checked, so that nothing is written outside. What
  * has an effect on the host is left out or refused: devices, setuid and setgid bits, and extended attributes, which
@@ -15,6 +16,8 @@ import {
   lutimes,
   mkdir,
   open,
+  readdir,
+  rmdir,
   symlink,
   unlink,
   utimes,
@@ -42,14 +45,50 @@ export async function unpackRoot(
   limits: UnpackLimits,
   signal: AbortSignal,
 ): Promise<void> {
-  const root = new UnpackedRoot(into);
-  let [entries, bytes] = [0, 0];
+  await unpack(archive, new UnpackedRoot(into), new UnpackBudget(limits), signal);
+}
+
+/**
+ * Applies a layer of an image to the layers below it, which are in `into` already. Files of these may be hard links of files
+ * that must not change: nothing is written in place. Fails at the first invalid entry.
+ */
+export async function unpackLayer(
+  archive: ByteReader,
+  into: string,
+  budget: UnpackBudget,
+  signal: AbortSignal,
+): Promise<void> {
+  await unpack(archive, new UnpackedLayer(into), budget, signal);
+}
+
+/** What may still be unpacked. All layers of an image share one. */
+export class UnpackBudget {
+  readonly #limits: UnpackLimits;
+  #entries = 0;
+  #bytes = 0;
+
+  constructor(limits: UnpackLimits) {
+    this.#limits = limits;
+  }
+
+  take({ kind, size }: ArchiveEntry): void {
+    this.#entries += 1;
+    this.#bytes += kind === 'file' ? size : 0;
+    const { entries, bytes } = this.#limits;
+    if (this.#entries > entries) throw refused('it has more than', `${entries} entries`);
+    if (this.#bytes > bytes) throw refused('it unpacks to more than', `${bytes} bytes`);
+  }
+}
+
+async function unpack(
+  archive: ByteReader,
+  root: UnpackedRoot,
+  budget: UnpackBudget,
+  signal: AbortSignal,
+): Promise<void> {
   for await (const entry of archiveEntries(archive)) {
     signal.throwIfAborted();
-    entries += 1;
-    bytes += entry.kind === 'file' ? entry.size : 0;
-    if (entries > limits.entries) throw refused('it has more than', `${limits.entries} entries`);
-    if (bytes > limits.bytes) throw refused('it unpacks to more than', `${limits.bytes} bytes`);
+    budget.take(entry);
     await root.add(entry);
   }
   await root.finish();
@@ -57,10 +96,10 @@ export async function unpackRoot(
 
 class UnpackedRoot {
   readonly #into: string;
-  /** Paths that are known to be directories and not links. They are never removed. */
-  readonly #known = new Set<string>(['']);
+  /** Paths that are known to be directories and not links. */
+  protected readonly known = new Set<string>(['']);
   /** Timestamps of directories. Set at the end, because adding entries changes them. */
-  readonly #times: [path: string, mtime: number][] = [];
+  protected readonly times = new Map<string, number>();
 
   constructor(into: string) {
     this.#into = into;
@@ -72,8 +111,17 @@ class UnpackedRoot {
     // The top directory exists, and a guest gets /dev from its own kernel.
     if (path === '' || (names[0] === 'dev' && names.length > 1)) return;
     if (names[0]?.startsWith('.torpor')) throw refused('it has a reserved name:', entry.path);
+    await this.addNamed(entry, names);
+  }
+
+  async finish(): Promise<void> {
+    for (const [path, mtime] of [...this.times].toReversed()) await utimes(this.place(path), mtime, mtime);
+  }
+
+  protected async addNamed(entry: ArchiveEntry, names: readonly string[]): Promise<void> {
+    const path = names.join('/');
     await this.#directory(names.slice(0, -1), entry.path);
-    const place = this.#place(path);
+    const place = this.place(path);
     switch (entry.kind) {
       case 'directory':
         return this.#addDirectory(entry, path, place);
@@ -90,36 +138,44 @@ class UnpackedRoot {
     }
   }
 
-  async finish(): Promise<void> {
-    for (const [path, mtime] of this.#times.toReversed()) await utimes(this.#place(path), mtime, mtime);
-  }
-
-  #place(path: string): Buffer {
+  protected place(path: string): Buffer {
     return Buffer.concat([Buffer.from(`${this.#into}/`), Buffer.from(path, 'latin1')]);
   }
+
+  /** A later entry replaces an earlier one, as in every unpacker; but nothing replaces a directory. */
+  protected async removeExisting(path: string, whose: string): Promise<void> {
+    const found = await lstat(this.place(path)).catch(ignoreMissing);
+    if (found === undefined) return;
+    if (found.isDirectory()) throw refused('it has both a directory and another entry named', whose);
+    await unlink(this.place(path));
+  }
+
+  /** Makes room for a directory. */
+  protected async prepareDirectory(_path: string): Promise<void> {}
 
   /** Makes missing directories on the path of an entry. A link among them is refused, wherever it leads. */
   async #directory(names: readonly string[], whose: string): Promise<void> {
     for (let depth = 1; depth <= names.length; depth += 1) {
       const path = names.slice(0, depth).join('/');
-      if (this.#known.has(path)) continue;
-      const found = await lstat(this.#place(path)).catch(ignoreMissing);
-      if (found === undefined) await mkdir(this.#place(path), { mode: 0o755 });
+      if (this.known.has(path)) continue;
+      const found = await lstat(this.place(path)).catch(ignoreMissing);
+      if (found === undefined) await mkdir(this.place(path), { mode: 0o755 });
       else if (!found.isDirectory())
         throw refused('a path in it leads through something that is not a directory:', whose);
-      this.#known.add(path);
+      this.known.add(path);
     }
   }
 
   async #addDirectory(entry: ArchiveEntry, path: string, place: Buffer): Promise<void> {
+    await this.prepareDirectory(path);
     await this.#directory(path.split('/'), entry.path);
     await chown(place, entry.uid, entry.gid);
     await chmod(place, entry.mode & (0o1777 | SET_GROUP));
-    this.#times.push([path, timeOf(entry)]);
+    this.times.set(path, timeOf(entry));
   }
 
   async #addFile(entry: ArchiveEntry, path: string, place: Buffer): Promise<void> {
-    await this.#removeExisting(path, entry.path);
+    await this.removeExisting(path, entry.path);
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
     const file = await open(place, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
     try {
@@ -136,33 +192,108 @@ class UnpackedRoot {
   async #addLink(entry: ArchiveEntry, path: string, place: Buffer): Promise<void> {
     if (entry.target === '' || entry.target.length >= MAX_PATH)
       throw refused('it has a link without a valid target:', entry.path);
-    await this.#removeExisting(path, entry.path);
+    await this.removeExisting(path, entry.path);
     await symlink(Buffer.from(entry.target, 'latin1'), place);
     await lchown(place, entry.uid, entry.gid);
     await lutimes(place, timeOf(entry), timeOf(entry));
   }
 
-  /** The target must be a file of this archive. */
+  /** The target must be a file of this root, and no link may be on its path. */
   async #addHardLink(entry: ArchiveEntry, path: string, place: Buffer): Promise<void> {
     const names = namesOf(entry.target);
-    const target = this.#place(names.join('/'));
+    const target = this.place(names.join('/'));
     for (let depth = 1; depth < names.length; depth += 1) {
-      if (!this.#known.has(names.slice(0, depth).join('/')))
+      const parent = names.slice(0, depth).join('/');
+      const found = this.known.has(parent) ? undefined : await lstat(this.place(parent)).catch(ignoreMissing);
+      if (!this.known.has(parent) && found?.isDirectory() !== true)
         throw refused('it has a hard link without a target:', entry.path);
     }
     const found = await lstat(target).catch(ignoreMissing);
     if (found?.isFile() !== true) throw refused('it has a hard link without a target:', entry.path);
     if (names.join('/') === path) return;
-    await this.#removeExisting(path, entry.path);
+    await this.removeExisting(path, entry.path);
     await link(target, place);
   }
+}
 
-  /** A later entry replaces an earlier one, as in every unpacker; but nothing replaces a directory. */
-  async #removeExisting(path: string, whose: string): Promise<void> {
-    const found = await lstat(this.#place(path)).catch(ignoreMissing);
+const WHITEOUT = '.wh.';
+/** Names of AUFS's own files, which some images still have. */
+const RESERVED_WHITEOUT = '.wh..wh.';
+const OPAQUE = '.wh..wh..opq';
+
+/**
+ * A layer on top of others. An entry replaces what the layers below have under its name, also a directory. A whiteout removes
+ * it. Whiteouts say nothing about the entries of their own layer, wherever they stand in the archive.
+ */
+class UnpackedLayer extends UnpackedRoot {
+  /** The entries of this layer, and the directories above them. */
+  readonly #own = new Set<string>();
+
+  protected override async addNamed(entry: ArchiveEntry, names: readonly string[]): Promise<void> {
+    const name = names.at(-1) ?? '';
+    const parents = names.slice(0, -1);
+    if (name === OPAQUE) return this.#removeLower(parents);
+    if (names.some((one) => one.startsWith(RESERVED_WHITEOUT))) return;
+    if (parents.some((one) => one.startsWith(WHITEOUT)))
+      throw refused('it has an invalid whiteout:', entry.path);
+    if (!name.startsWith(WHITEOUT)) {
+      await super.addNamed(entry, names);
+      for (let depth = 1; depth <= names.length; depth += 1) this.#own.add(names.slice(0, depth).join('/'));
+      return;
+    }
+    const hidden = name.slice(WHITEOUT.length);
+    if (hidden === '' || hidden === '.' || hidden === '..')
+      throw refused('it has an invalid whiteout:', entry.path);
+    if (await this.#isDirectory(parents)) await this.#removeLowerAt([...parents, hidden].join('/'));
+  }
+
+  protected override async removeExisting(path: string): Promise<void> {
+    await this.#removeTree(path);
+  }
+
+  protected override async prepareDirectory(path: string): Promise<void> {
+    const found = await lstat(this.place(path)).catch(ignoreMissing);
+    if (found !== undefined && !found.isDirectory()) await unlink(this.place(path));
+  }
+
+  /** Whether the path leads through real directories only. */
+  async #isDirectory(names: readonly string[]): Promise<boolean> {
+    for (let depth = 1; depth <= names.length; depth += 1) {
+      const path = names.slice(0, depth).join('/');
+      if (this.known.has(path)) continue;
+      const found = await lstat(this.place(path)).catch(ignoreMissing);
+      if (found?.isDirectory() !== true) return false;
+    }
+    return true;
+  }
+
+  /** Removes what the layers below have in a directory. */
+  async #removeLower(names: readonly string[]): Promise<void> {
+    if (!(await this.#isDirectory(names))) return;
+    const path = names.join('/');
+    for (const name of await readdir(this.place(path), { encoding: 'buffer' }))
+      await this.#removeLowerAt(path === '' ? name.toString('latin1') : `${path}/${name.toString('latin1')}`);
+  }
+
+  /** Removes a file of the layers below. Of a directory that this layer has too, only what the layers below have in it. */
+  async #removeLowerAt(path: string): Promise<void> {
+    if (!this.#own.has(path)) return this.#removeTree(path);
+    const found = await lstat(this.place(path)).catch(ignoreMissing);
+    if (found?.isDirectory() === true) await this.#removeLower(path.split('/'));
+  }
+
+  /** Follows no link. */
+  async #removeTree(path: string): Promise<void> {
+    const place = this.place(path);
+    const found = await lstat(place).catch(ignoreMissing);
     if (found === undefined) return;
-    if (found.isDirectory()) throw refused('it has both a directory and another entry named', whose);
-    await unlink(this.#place(path));
+    if (!found.isDirectory()) return unlink(place);
+    for (const name of await readdir(place, { encoding: 'buffer' }))
+      await this.#removeTree(`${path}/${name.toString('latin1')}`);
+    await rmdir(place);
+    this.known.delete(path);
+    this.times.delete(path);
+    this.#own.delete(path);
   }
 }
 

@@ -10,7 +10,7 @@ export interface HostCheck {
   readonly ok: boolean;
   /** What was found, in one line. */
   readonly detail: string;
-  /** What to do about a failure; null when the check passed. */
+  /** What to do about it. A check that passed may have one too, for something that works and should be renewed. */
   readonly fix: string | null;
 }
 
@@ -20,6 +20,10 @@ export interface CheckedHost extends RunscSearchPaths {
 
 export function good(name: string, detail: string): HostCheck {
   return { name, ok: true, detail, fix: null };
+}
+
+export function goodFor(name: string, detail: string, fix: string): HostCheck {
+  return { name, ok: true, detail, fix };
 }
 
 export function bad(name: string, detail: string, fix: string): HostCheck {

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { withMount } from '../../testing/with-mount.ts';
 import { nearestDirectory } from './host-check.ts';
 import { checkNetworkNamespaces, checkNftables, checkOverlay, checkScheduling } from './kernel-checks.ts';
-import { checkCgroups, checkDisk, checkMemory } from './resource-checks.ts';
+import { checkCgroups, checkDisk, checkMemory, checkReflinks } from './resource-checks.ts';
 
 const run = promisify(execFile);
 let top: string;
@@ -72,6 +72,22 @@ describe('control groups', () => {
     expect(await checkCgroups(host, top)).toMatchObject({ ok: false, detail: 'v2, cpu, pids missing' });
     expect(await checkCgroups(host, join(top, 'none'))).toMatchObject({ ok: false });
   });
+
+  it('are unusable where no group can be made, although the controllers are there', async () => {
+    for (const controller of ['memory', 'cpu', 'pids']) await writeFile(join(top, controller), '');
+
+    expect(await checkCgroups(host, top)).toMatchObject({
+      ok: false,
+      detail: expect.stringMatching(/^v1, no group can be made: ENOTDIR/),
+      fix: expect.stringContaining('limits on memory, processors and processes are not enforced'),
+    });
+  });
+
+  it.skipIf(process.getuid?.() !== 0)('of the host keep nothing of the check', async () => {
+    await checkCgroups(host);
+    const entries = await readdir('/sys/fs/cgroup', { recursive: true });
+    expect(entries.filter((entry) => entry.includes(`torpor-doctor-${process.pid}`))).toEqual([]);
+  });
 });
 
 describe('free space', () => {
@@ -81,6 +97,18 @@ describe('free space', () => {
       ok: false,
       detail: expect.stringMatching(/^0 MiB/),
     });
+  });
+
+  it('is shared between copies where the file system can, and is never a fault', async () => {
+    expect(await checkReflinks(host)).toMatchObject({
+      ok: true,
+      detail: expect.stringMatching(/^(yes|no): /),
+    });
+    expect(await checkReflinks({ ...host, dataDir: '/proc/none' })).toMatchObject({
+      ok: true,
+      detail: expect.stringMatching(/^not known: /),
+    });
+    expect((await readdir(top)).filter((name) => name.includes('reflink'))).toEqual([]);
   });
 
   it('in memory is what the kernel reports as available', async () => {

@@ -3,11 +3,12 @@ import { access, constants, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { searchPath } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { checkBase } from '../base/doctor.ts';
 import { checkRunsc, checkRunscUse } from '../binaries/doctor.ts';
 import { findRunsc } from '../runsc/find-runsc.ts';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
 import { checkNetworkNamespaces, checkNftables, checkOverlay, checkScheduling } from './kernel-checks.ts';
-import { checkCgroups, checkDisk, checkMemory } from './resource-checks.ts';
+import { checkCgroups, checkDisk, checkMemory, checkReflinks } from './resource-checks.ts';
 import { trialBoot } from './trial-boot.ts';
 
 export type { HostCheck } from './host-check.ts';
@@ -24,14 +25,15 @@ export async function hostChecks(host: CheckedHost): Promise<HostCheck[]> {
   const system = await checkSystem();
   // Without root on Linux all other checks fail for the same reason.
   if (!system.ok) return [system];
-  const room = [checkCgroups, checkDisk, checkMemory];
+  const resourceChecks = [checkCgroups, checkDisk, checkReflinks, checkMemory];
   const others = [
     checkRunsc,
     checkRunscUse,
     checkTini,
     ...KERNEL_CHECKS,
     checkScheduling,
-    ...room,
+    ...resourceChecks,
+    checkBase,
     checkBoot,
   ];
   const checks = [system];

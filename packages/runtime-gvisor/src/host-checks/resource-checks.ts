@@ -1,10 +1,12 @@
 /** Checks the resources that sandboxes share: control groups, disk space, memory. */
-import { access, constants, readFile, statfs } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readFile, statfs } from 'node:fs/promises';
+import { errnoOf } from '@torpor/host';
+import { canReflink } from '@torpor/layers';
+import { CONTROLLERS, findCgroups, tryCgroups } from '../container/cgroups.ts';
+import { MAX_COPIED_BYTES } from '../warm/warm-bounds.ts';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
 
 const MIB = 1024 ** 2;
-const CONTROLLERS = ['memory', 'cpu', 'pids'] as const;
 const CGROUPS = '/sys/fs/cgroup';
 /** With less, the checkpoint of a medium-sized sandbox does not fit. */
 const DISK_BYTES = 1024 * MIB;
@@ -13,30 +15,15 @@ const MEMORY_BYTES = 512 * MIB;
 
 export async function checkCgroups(_: CheckedHost, at = CGROUPS): Promise<HostCheck> {
   const name = 'control groups';
-  const unified = await readFile(join(at, 'cgroup.controllers'), 'utf8').catch(() => undefined);
-  const version = unified === undefined ? 'v1' : 'v2';
-  const there = unified === undefined ? await controllersV1(at) : unified.trim().split(' ');
-  const usable = CONTROLLERS.filter((controller) => there.includes(controller));
-  const missing = CONTROLLERS.filter((controller) => !there.includes(controller));
-  const isWritable = unified === undefined || (await canWrite(at));
-  if (missing.length === 0 && isWritable) return good(name, `${version}: ${usable.join(', ')}`);
-  const what = isWritable ? `${missing.join(', ')} missing` : 'read-only';
   const fix = `mount them writable at ${at}; until then limits on memory, processors and processes are not enforced`;
-  return bad(name, `${version}, ${what}`, fix);
-}
-
-/** In version 1 each controller has a hierarchy of its own. */
-async function controllersV1(at: string): Promise<string[]> {
-  const found = await Promise.all(
-    CONTROLLERS.map(async (controller) => ((await canWrite(join(at, controller))) ? [controller] : [])),
-  );
-  return found.flat();
-}
-
-function canWrite(path: string): Promise<boolean> {
-  return access(path, constants.W_OK).then(
-    () => true,
-    () => false,
+  const host = await findCgroups(at);
+  if (host === null) return bad(name, `none with ${CONTROLLERS.join(', ')}`, fix);
+  const { version, controllers } = host;
+  const missing = CONTROLLERS.filter((controller) => !controllers.includes(controller));
+  if (missing.length > 0) return bad(name, `${version}, ${missing.join(', ')} missing`, fix);
+  return tryCgroups(host, at).then(
+    () => good(name, `${version}: ${controllers.join(', ')}`),
+    (refused: Error) => bad(name, `${version}, no group can be made: ${refused.message}`, fix),
   );
 }
 
@@ -47,6 +34,19 @@ export async function checkDisk({ dataDir }: CheckedHost): Promise<HostCheck> {
   if (bavail * bsize >= DISK_BYTES) return good('disk', detail);
   return bad('disk', detail, 'free some space: layers and memory images are stored there');
 }
+
+/** Never a fault: everything works without reflinks. */
+export async function checkReflinks({ dataDir }: CheckedHost): Promise<HostCheck> {
+  const name = 'reflinks';
+  try {
+    return good(name, (await canReflink(await nearestDirectory(dataDir))) ? WITH_REFLINKS : WITHOUT_REFLINKS);
+  } catch (thrown) {
+    return good(name, `not known: ${dataDir} cannot be written (${errnoOf(thrown) ?? 'unknown'})`);
+  }
+}
+
+const WITH_REFLINKS = 'yes: a paused sandbox can stay in memory however much it wrote';
+const WITHOUT_REFLINKS = `no: a sandbox that wrote more than ${MAX_COPIED_BYTES / MIB} MiB leaves the memory when it is paused`;
 
 export async function checkMemory(_: CheckedHost, table = '/proc/meminfo'): Promise<HostCheck> {
   const [, kibibytes = '0'] = /^MemAvailable:\s+(\d+) kB$/m.exec(await readFile(table, 'utf8')) ?? [];

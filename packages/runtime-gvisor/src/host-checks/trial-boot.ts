@@ -16,7 +16,7 @@ export async function trialBoot(program: string, directory: string, signal: Abor
   try {
     await runsc.run(first, signal);
     await runsc.freeze(first, signal);
-    await runsc.checkpoint(first, image, signal);
+    await runsc.writeImage(first, image, signal);
     await runsc.thaw(first, signal);
     await runsc.killProcesses(first, signal);
     await runsc.create(second, signal);

@@ -8,7 +8,7 @@ import type { ImageDirectories } from './images.ts';
 const SHARED_MEMORY = '/dev/shm';
 const TMPFS = 0x01021994;
 /** Room for some twenty small sandboxes that were paused last, and for the templates of new ones. */
-const MOST_BYTES = 1024 ** 3;
+const MAX_BYTES = 1024 ** 3;
 /** Less on a small machine, and never all of its memory. */
 const PART_OF_MACHINE = 1 / 8;
 const PART_OF_FREE = 1 / 2;
@@ -31,7 +31,7 @@ export async function memoryForImages(
     await mkdir(directory, { mode: 0o700 });
     // In a container the limit of the container counts; zero means that there is no limit.
     const machine = Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY);
-    const bytes = Math.min(MOST_BYTES, machine * PART_OF_MACHINE, bavail * bsize * PART_OF_FREE);
+    const bytes = Math.min(MAX_BYTES, machine * PART_OF_MACHINE, bavail * bsize * PART_OF_FREE);
     return { directory, bytes: Math.floor(bytes) };
   } catch {
     return undefined;

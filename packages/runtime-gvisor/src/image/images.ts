@@ -9,6 +9,7 @@ import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
+import { type Droppable, MemoryBudget } from '../caches/memory-budget.ts';
 import { packedBytes, packImage, unpackImage } from './packed-image.ts';
 
 export interface ImageDirectories {
@@ -27,6 +28,8 @@ interface Image {
   /** Resolves when the copy is complete. */
   readonly copy: Promise<Copy>;
   users: number;
+  /** The share of a copy in memory in the budget. */
+  share?: Droppable;
 }
 
 /** An unpacked image, with the size of each of its files. */
@@ -37,14 +40,17 @@ interface Copy {
 
 export class Images {
   readonly #directories: ImageDirectories;
+  readonly #budget: MemoryBudget;
   /** The cached images, least recently used first. */
   readonly #cache = new Map<CheckpointId, Image>();
   /** The size of each directory in memory. */
   readonly #inMemory = new Map<string, number>();
   #nextDirectory = 0;
 
-  constructor(directories: ImageDirectories) {
+  /** `budget` is for copies in memory; the directory there may be smaller. */
+  constructor(directories: ImageDirectories, budget = new MemoryBudget(Number.POSITIVE_INFINITY)) {
     this.#directories = directories;
+    this.#budget = budget;
   }
 
   /** Deletes what an earlier server cached, because a copy may be incomplete. */
@@ -81,8 +87,9 @@ export class Images {
       await packImage(path, packed, signal);
       const sizes = await sizesIn(path);
       if (this.#inMemory.has(path)) this.#inMemory.set(path, sum(sizes.values()));
-      const image = { copy: Promise.resolve({ path, sizes }), users: 0 };
+      const image: Image = { copy: Promise.resolve({ path, sizes }), users: 0 };
       this.#cache.set(id, image);
+      this.#takeShare(id, image, path);
       await this.#evictIfUnused(id, image);
     } catch (thrown) {
       await this.#delete(path);
@@ -96,22 +103,37 @@ export class Images {
     // Other programs can reach the cache. A damaged copy is replaced from the packed image.
     if (found !== undefined && !(await isComplete(found)) && this.#cache.get(id) === found)
       await this.evict(id);
-    const image = this.#cache.get(id) ?? { copy: this.#unpack(id, packed), users: 0 };
+    const image: Image = this.#cache.get(id) ?? { copy: this.#unpack(id, packed), users: 0 };
     this.#cache.delete(id);
     this.#cache.set(id, image);
     image.users++;
     try {
-      return await work((await image.copy).path);
+      const { path } = await image.copy;
+      this.#takeShare(id, image, path);
+      return await work(path);
     } finally {
       image.users--;
       await this.#evictIfUnused(id, image);
     }
   }
 
+  /** Marks a copy in memory as used just now. A copy that does not fit into the budget is not cached. */
+  #takeShare(id: CheckpointId, image: Image, path: string): void {
+    const bytes = this.#inMemory.get(path);
+    if (bytes === undefined || this.#cache.get(id) !== image) return;
+    const drop = async () => {
+      // When this fails, a file is left in the directory, which the next server empties.
+      if (this.#cache.get(id) === image) await this.evict(id).catch(() => {});
+    };
+    image.share ??= { bytes, drop };
+    if (!this.#budget.add(image.share)) this.#cache.delete(id);
+  }
+
   /** Removes the copy from the cache. The next use unpacks the image of the checkpoint. */
   async evict(id: CheckpointId): Promise<void> {
     const image = this.#cache.get(id);
     this.#cache.delete(id);
+    if (image?.share !== undefined) this.#budget.remove(image.share);
     if (image !== undefined) await this.#evictIfUnused(id, image);
   }
 

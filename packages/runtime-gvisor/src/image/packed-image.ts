@@ -15,20 +15,25 @@ import { createZstdCompress, constants as zlib, zstdDecompress } from 'node:zlib
 import { forEachBounded } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapCheckpointReadErrors, mapWriteErrors } from '@torpor/runtime-shared';
+import { z } from 'zod';
 import { BufferPool, freeNow } from './buffer-pool.ts';
 
-interface PackedFile {
-  readonly name: string;
-  readonly bytes: number;
-  /** The compressed length of each piece. */
-  readonly pieces: readonly number[];
-}
+const indexSchema = z.object({
+  version: z.literal(1),
+  pieceBytes: z.number(),
+  files: z.array(
+    z.object({
+      // A name that leads out of the directory was not written by `packImage`.
+      name: z.string().refine((name) => name === basename(name)),
+      bytes: z.number(),
+      /** The compressed length of each piece. */
+      pieces: z.array(z.number()),
+    }),
+  ),
+});
 
-interface PackIndex {
-  readonly version: 1;
-  readonly pieceBytes: number;
-  readonly files: readonly PackedFile[];
-}
+type PackIndex = Readonly<z.infer<typeof indexSchema>>;
+type PackedFile = Readonly<PackIndex['files'][number]>;
 
 const INDEX = 'pieces.json';
 /** Larger pieces compress hardly better, and a small image would not keep all cores busy. */
@@ -36,9 +41,9 @@ const PIECE_BYTES = 2 * 1024 * 1024;
 /** The number of threads in Node's pool. More pieces at once would take memory and not be ready sooner. */
 const AT_ONCE = 4;
 /** Room for a piece in either form: an incompressible piece grows by less than the added bytes. */
-const LARGEST_PIECE = PIECE_BYTES + 64 * 1024;
+const MAX_PIECE_BYTES = PIECE_BYTES + 64 * 1024;
 /** Shared by all images, so that many sandboxes that pause at once take no more memory than one. */
-const buffers = new BufferPool(AT_ONCE, LARGEST_PIECE);
+const buffers = new BufferPool(AT_ONCE, MAX_PIECE_BYTES);
 const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
 const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
@@ -47,7 +52,7 @@ const inflate = promisify(zstdDecompress);
 const COMPRESSION = {
   params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
   // One call for each piece: with the default size a piece would move between the threads a hundred times.
-  chunkSize: LARGEST_PIECE,
+  chunkSize: MAX_PIECE_BYTES,
 };
 
 /** Packs into an empty directory. The caller makes the result durable. */
@@ -135,12 +140,12 @@ async function unpackFile(
   await withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
     withFile(to, NEW, async (target) => {
       await forEachBounded(extents, AT_ONCE, async (extent) => {
-        if (extent.length > LARGEST_PIECE) throw corrupt(id, from);
+        if (extent.length > MAX_PIECE_BYTES) throw corrupt(id, from);
         const expected = Math.min(pieceBytes, bytes - extent.to);
         await buffers.withBuffer(async (buffer) => {
           const piece = await readPiece(source, extent.from, buffer.subarray(0, extent.length));
           // `chunkSize` exceeds the piece size, so that Node allocates one output buffer only.
-          const limits = { maxOutputLength: pieceBytes, chunkSize: LARGEST_PIECE };
+          const limits = { maxOutputLength: pieceBytes, chunkSize: MAX_PIECE_BYTES };
           const whole = await inflate(piece, limits).catch((cause: unknown) => {
             throw corrupt(id, from, cause);
           });
@@ -173,16 +178,11 @@ async function writePiece(target: FileHandle, piece: Buffer, at: number): Promis
 }
 
 function readIndex(text: string, id: CheckpointId): PackIndex {
-  let pieces: PackIndex;
   try {
-    pieces = JSON.parse(text) as PackIndex;
+    return indexSchema.parse(JSON.parse(text));
   } catch (cause) {
     throw corrupt(id, INDEX, cause);
   }
-  if (pieces.version !== 1 || !Array.isArray(pieces.files)) throw corrupt(id, INDEX);
-  // A name that leads out of the directory was not written by `packImage`.
-  for (const { name } of pieces.files) if (name !== basename(name)) throw corrupt(id, INDEX);
-  return pieces;
 }
 
 async function withFile<T>(path: string, flags: number, work: (file: FileHandle) => Promise<T>): Promise<T> {

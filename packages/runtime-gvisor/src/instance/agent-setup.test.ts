@@ -46,6 +46,7 @@ describe('an agent that was restored with its memory', () => {
     sandboxId: 'sbx_1',
     hostname: 'box',
     env: {},
+    processors: 1,
     isRestored: true,
     isAlive: async () => true,
   };

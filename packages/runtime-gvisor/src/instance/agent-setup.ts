@@ -10,15 +10,20 @@ export interface AgentSetupOptions {
   readonly attachment: Pick<Attachment, 'guestAddress' | 'resolverAddress'>;
   /** The credential that the agent accepts now. */
   readonly credential: string;
-  /** The token that the agent asks of its callers from now on. */
+  /** Callers of the agent must send this token from now on. */
   readonly token: string;
-  /** The credential that the agent accepts for its next configuration. */
+  /** The server must send this credential with its next `/init`. */
   readonly nextCredential: string;
   readonly sandboxId: string;
   readonly hostname: string;
   readonly env: Readonly<Record<string, string>>;
+  /** The user and directory of commands that name none. Undefined: those of every guest. */
+  readonly user?: string | undefined;
+  readonly workdir?: string | undefined;
   /** Limits the number of processes and threads of the guest's users. Undefined keeps the current limit. */
   readonly processes?: number | undefined;
+  /** The number of processors that programs see. */
+  readonly processors: number;
   /** Whether the agent was restored with its memory and listens already. */
   readonly isRestored: boolean;
   /** Whether the sentry still lives: without it the agent never answers. */
@@ -26,13 +31,13 @@ export interface AgentSetupOptions {
 }
 
 const FIRST_DELAY_MS = 4;
-const LONGEST_DELAY_MS = 50;
+const MAX_DELAY_MS = 50;
 /**
  * A call gets no answer while the agent does not listen yet, nor when it arrives while the sandbox is being restored.
  * On a busy host an answer takes long, so each call waits longer than the one before.
  */
 const FIRST_TIMEOUT_MS = 1_000;
-const LONGEST_TIMEOUT_MS = 15_000;
+const MAX_TIMEOUT_MS = 15_000;
 
 export function agentAt(guestAddress: string, accessToken: string): AgentClient {
   return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
@@ -57,13 +62,14 @@ export async function setUpAgent(
     credential: options.nextCredential,
     accessToken: options.token,
     envs: { ...options.env },
-    defaultUser: GUEST_USER,
-    defaultWorkdir: GUEST_HOME,
+    defaultUser: options.user ?? GUEST_USER,
+    defaultWorkdir: options.workdir ?? GUEST_HOME,
     hostname,
     sandboxId: options.sandboxId,
     timestamp: clock.now(),
     resolvConf: `nameserver ${resolverAddress}\n`,
     hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
+    processors: options.processors,
     ...(options.processes === undefined ? {} : { maxProcesses: options.processes }),
   };
   const init = (credential: string, initSignal = signal) =>
@@ -97,12 +103,12 @@ async function untilAnswering(
   signal: AbortSignal,
 ): Promise<void> {
   let timeout = FIRST_TIMEOUT_MS;
-  for (let pause = FIRST_DELAY_MS; ; pause = Math.min(2 * pause, LONGEST_DELAY_MS)) {
+  for (let pause = FIRST_DELAY_MS; ; pause = Math.min(2 * pause, MAX_DELAY_MS)) {
     signal.throwIfAborted();
     const began = clock.monotonic();
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(timeout)]);
     if (await agent.health({ signal: bounded }).then(isTrue, isFalse)) return;
-    if (clock.monotonic() - began >= timeout) timeout = Math.min(2 * timeout, LONGEST_TIMEOUT_MS);
+    if (clock.monotonic() - began >= timeout) timeout = Math.min(2 * timeout, MAX_TIMEOUT_MS);
     if (!(await isAlive())) {
       throw new TorporError('internal', 'The sandbox ended before its agent was ready.');
     }

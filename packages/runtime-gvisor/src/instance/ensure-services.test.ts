@@ -29,7 +29,7 @@ function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: read
     },
   };
   const dial = async () => ({ host: '127.0.0.1', port: 3000 });
-  const request = { spec: { services: [web] }, use: 'memory', dial } as const;
+  const request = { spec: { services: [web] }, mode: 'memory', dial } as const;
   const setUp = { agent: { process }, tagged, probes: [] } as unknown as AgentSetup & { probes: [] };
   const done = ensureServices(
     { clock: systemClock, settings: DEFAULT_RUNTIME_SETTINGS },

@@ -43,14 +43,14 @@ export function probeServices(host: string, { services }: StartSpec, signal: Abo
  */
 export async function ensureServices(
   ctx: Pick<RuntimeContext, 'clock' | 'settings'>,
-  { spec, dial, use }: Pick<StartRequest, 'dial' | 'use'> & { readonly spec: Pick<StartSpec, 'services'> },
+  { spec, dial, mode }: Pick<StartRequest, 'dial' | 'mode'> & { readonly spec: Pick<StartSpec, 'services'> },
   { agent, tagged, probes }: AgentSetup & { readonly probes: readonly ServiceProbe[] },
   signal: AbortSignal,
 ): Promise<void> {
   if (spec.services.length === 0) return;
   const { clock, settings } = ctx;
   // An older agent does not report tagged processes in its answer; then the list is empty and must be asked for.
-  const isReported = use === 'files' || tagged.length > 0;
+  const isReported = mode === 'files' || tagged.length > 0;
   const found = isReported ? byTag(tagged) : await taggedProcesses(agent, signal);
   const serviceContext = { agent, clock, settings, portFor: declaredPort, dial };
   const restored = spec.services.filter((service) => isRunning(service, found));

@@ -3,17 +3,18 @@
  *
  * ```
  * <root>/<sandbox>/<generation>/instance.json   the record
- *                               root/           mount point of the instance's files
- *                               bundle/         the configuration for runsc
- *                               logs/           output of runsc, sentry and agent
  *                               ended.json      why the runtime ended the instance, if it did
  * ```
+ *
+ * The mount point of the files (`root/`), the configuration for runsc (`bundle/`) and the output of runsc, sentry and agent
+ * (`logs/`) lie in the directory of the container (`newUnassignedPaths`). The record names them. An instance of an earlier
+ * version may have them beside its record.
  */
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance, LayerReference } from '@torpor/engine';
 import { errnoOf, isMissing, removeTree, writeFileDurably } from '@torpor/host';
-import type { LayerId } from '@torpor/layers';
+import { type LayerId, layerReferenceSchema } from '@torpor/layers';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { z } from 'zod';
@@ -38,14 +39,29 @@ export interface InstanceRecord {
   /** The digest of the runsc that runs the instance. */
   readonly runsc: string;
   readonly guestAddress: string;
-  /** The token that the agent asks of its callers. */
+  /** Callers of the agent must send this token. */
   readonly token: string;
-  /** The credential that the agent asks of the server for its next configuration. */
+  /** The server must send this credential with its next `/init`. */
   readonly credential: string;
   readonly network: Network;
   readonly resources: Resources;
-  /** The checkpoint that `upper` was sealed for, until it is known whether that checkpoint was committed. */
-  readonly sealedFor: CheckpointId | null;
+  /** Null unless the instance is captured. A thaw and an adoption set it to null again. */
+  readonly capturedFor: CapturedFor | null;
+}
+
+/** The checkpoint that a frozen instance was captured for. It may not be committed yet. */
+interface CapturedFor {
+  readonly checkpoint: CheckpointId;
+  /**
+   * What was sealed. `upper`: the upper layer itself, so the instance cannot go on without giving up the checkpoint.
+   * `copy`: a copy of the upper layer. Memory and copy are complete, so the instance may be kept as a cache.
+   */
+  readonly sealed: 'upper' | 'copy';
+}
+
+/** The checkpoint that the frozen instance may be kept as a cache of; null when there is none. */
+export function cachedCheckpoint({ capturedFor }: InstanceRecord): CheckpointId | null {
+  return capturedFor?.sealed === 'copy' ? capturedFor.checkpoint : null;
 }
 
 /** Checks the shape. The server itself has checked the values before it wrote them. */
@@ -68,9 +84,7 @@ const recordSchema = z.object({
   rootfs: z.string(),
   root: z.enum(['base', 'own']),
   upper: z.custom<LayerId>(isString),
-  lower: z.array(
-    z.object({ id: z.custom<LayerId>(isString), nonce: z.string(), owner: z.custom<CheckpointId>(isString) }),
-  ),
+  lower: z.array(layerReferenceSchema),
   merged: z.custom<LayerId>(isString).nullable(),
   tools: z.string(),
   system: z.string().nullable(),
@@ -81,8 +95,13 @@ const recordSchema = z.object({
   credential: z.string(),
   network: z.custom<Network>(isObject),
   resources: z.custom<Resources>(isObject),
+  /** The format of the file has two fields for `capturedFor`: this one for `upper`, the next one for `copy`. */
   sealedFor: z.custom<CheckpointId>(isString).nullable(),
+  /** Missing in records of earlier versions. */
+  warmFor: z.custom<CheckpointId>(isString).nullable().default(null),
 });
+
+type StoredRecord = z.infer<typeof recordSchema>;
 
 function isString(value: unknown): boolean {
   return typeof value === 'string';
@@ -180,16 +199,28 @@ export async function makeDirectories({ rootfs, bundle, logs }: InstancePaths): 
 }
 
 /** Survives a power failure: without the record the files that the instance has written could not be found. */
-async function writeRecord(path: string, record: InstanceRecord): Promise<void> {
-  await mapWriteErrors(path, () => writeFileDurably(path, JSON.stringify(record)));
+async function writeRecord(path: string, { capturedFor, ...record }: InstanceRecord): Promise<void> {
+  const nameOf = (sealed: CapturedFor['sealed']) =>
+    capturedFor?.sealed === sealed ? capturedFor.checkpoint : null;
+  const names: Pick<StoredRecord, 'sealedFor' | 'warmFor'> = {
+    sealedFor: nameOf('upper'),
+    warmFor: nameOf('copy'),
+  };
+  await mapWriteErrors(path, () => writeFileDurably(path, JSON.stringify({ ...record, ...names })));
 }
 
 function readRecord(path: string): InstanceRecord | undefined {
   const text = readTextSync(path) ?? '';
   try {
-    const record = recordSchema.safeParse(JSON.parse(text));
-    return record.success ? record.data : undefined;
+    const { data } = recordSchema.safeParse(JSON.parse(text));
+    return data === undefined ? undefined : fromStored(data);
   } catch {
     return undefined;
   }
+}
+
+function fromStored({ sealedFor, warmFor, ...record }: StoredRecord): InstanceRecord {
+  if (sealedFor !== null) return { ...record, capturedFor: { checkpoint: sealedFor, sealed: 'upper' } };
+  if (warmFor !== null) return { ...record, capturedFor: { checkpoint: warmFor, sealed: 'copy' } };
+  return { ...record, capturedFor: null };
 }

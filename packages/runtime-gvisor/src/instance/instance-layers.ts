@@ -17,7 +17,10 @@ export async function hasFiles({ layers }: RuntimeContext, { upper }: InstanceRe
   );
 }
 
-/** The layers that the roots of running sandboxes are mounted from; undefined when the record of a sandbox cannot be read. */
+/**
+ * The layers that the roots of instances are mounted from, whether the instances run or are warm. Undefined when a record
+ * cannot be read.
+ */
 export async function layersInUse(files: InstanceFiles): Promise<ReadonlySet<LayerId> | undefined> {
   const layers = new Set<LayerId>();
   for await (const instance of files.list()) {
@@ -30,17 +33,18 @@ export async function layersInUse(files: InstanceFiles): Promise<ReadonlySet<Lay
 }
 
 /**
- * Makes the layer writable again that was sealed for a checkpoint which was not committed. The claim of that checkpoint is
- * removed with the checkpoint. Until then it has no effect, because the instance uses the layer.
+ * Makes a captured instance writable again, because its checkpoint was not committed. If the upper layer was sealed for the
+ * checkpoint, the seal is removed. If a copy was sealed, the copy stays until the checkpoint is removed. The claim of the
+ * checkpoint is removed with the checkpoint too; until then it does no harm, because layers in use are never removed.
  */
 export async function reopenUpper(
   { files, layers }: RuntimeContext,
   instance: Instance,
   record: InstanceRecord,
 ): Promise<void> {
-  if (record.sealedFor === null) return;
-  await layers.reopen(record.upper);
-  await files.write(instance, { ...record, sealedFor: null });
+  if (record.capturedFor === null) return;
+  if (record.capturedFor.sealed === 'upper') await layers.reopen(record.upper);
+  await files.write(instance, { ...record, capturedFor: null });
 }
 
 /**
@@ -54,5 +58,5 @@ export async function removeInstanceLayers(
   for (const layer of [record.upper, record.merged]) {
     if (layer !== null && !(await layerStore.isClaimed(layer))) await layers.remove(layer);
   }
-  return record.sealedFor !== null && layerStore.hasClaim(record.sealedFor);
+  return record.capturedFor !== null && layerStore.hasClaim(record.capturedFor.checkpoint);
 }

@@ -1,5 +1,7 @@
 /**
- * The names of an instance's container, network namespace and control group on the host.
+ * Names of instances. Containers, network namespaces and control groups of earlier versions have these names. New ones do
+ * not, because a container may live through several generations: `unassignedName` names them, and the record of the
+ * instance says which container it has.
  *
  * A name contains the tag of the server, so that two servers never use the same name, and the generation, so that a
  * stale owner can only name a dead container. No name is a prefix of another: runsc accepts a prefix for a name.

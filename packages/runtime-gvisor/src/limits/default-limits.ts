@@ -7,12 +7,18 @@ const MEMORY_MB = 4_096;
 const DISK_MB = 10_240;
 const PROCESSES = 2_048;
 
-export function withDefaults(resources: Resources): Resources {
+export type Limits = Resources & {
+  readonly memoryMb: number;
+  readonly diskMb: number;
+  readonly processes: number;
+};
+
+export function withDefaults(resources: Resources): Limits {
   const half = Math.floor(totalmem() / MIB / 2);
   return {
-    memoryMb: Math.min(MEMORY_MB, half),
-    diskMb: DISK_MB,
-    processes: PROCESSES,
     ...resources,
+    memoryMb: resources.memoryMb ?? Math.min(MEMORY_MB, half),
+    diskMb: resources.diskMb ?? DISK_MB,
+    processes: resources.processes ?? PROCESSES,
   };
 }

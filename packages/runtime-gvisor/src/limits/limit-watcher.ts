@@ -5,7 +5,7 @@
  * hangs. So the sandbox is ended, and its files are kept as after any other crash.
  */
 import { stat, writeFile } from 'node:fs/promises';
-import type { Instance } from '@torpor/engine';
+import type { DiskUsage, Instance } from '@torpor/engine';
 import { mountsBelow } from '@torpor/host';
 import type { LayerId, Usage } from '@torpor/layers';
 import { billableBytes, deletedFilesUsage, freeSpaceOf, LayerWatch } from '@torpor/layers';
@@ -22,6 +22,8 @@ const FIRST_MEASURE_MS = 1_000;
 const DISK_GRACE_MB = 256;
 /** The grace is at most this share of the limit. */
 const DISK_GRACE_SHARE = 1 / 4;
+/** Callers who ask how much disk space a sandbox uses get one measurement for this long. */
+const REUSE_USAGE_MS = 5_000;
 /** Each sealed layer is measured once, because it never changes. When this many sizes are known, they are dropped. */
 const MAX_KNOWN_SIZES = 10_000;
 
@@ -31,6 +33,8 @@ interface Watched {
   readonly limits: Resources;
   /** Of the sentry and the gofer, which hold the open files of the sandbox. */
   pids?: readonly number[];
+  /** The last measurement for a caller of `diskUsage`. */
+  measured?: { readonly at: number; readonly usedBytes: Promise<number> };
 }
 
 export class LimitWatcher {
@@ -87,6 +91,21 @@ export class LimitWatcher {
     this.#disk.unwatch(upper);
   }
 
+  /** Undefined for a sandbox that is not watched. */
+  async diskUsage({ upper }: InstanceRecord): Promise<DiskUsage | undefined> {
+    const watched = this.#byLayer.get(upper);
+    if (watched?.limits.diskMb === undefined) return undefined;
+    const at = this.#ctx.clock.monotonic();
+    if (watched.measured === undefined || at - watched.measured.at >= REUSE_USAGE_MS)
+      watched.measured = { at, usedBytes: this.#usedBytes(watched) };
+    return { usedBytes: await watched.measured.usedBytes, limitBytes: watched.limits.diskMb * MIB };
+  }
+
+  async #usedBytes(watched: Watched): Promise<number> {
+    const open = billableBytes(await this.#usage(watched.record.upper, this.#closing.signal));
+    return open + (await this.#sealedBytes(watched));
+  }
+
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([this.#checking, this.#measuring, this.#disk.stop()]);
@@ -133,18 +152,24 @@ export class LimitWatcher {
     report('a sandbox was ended', { ...instance, why });
   }
 
-  /** The sealed layers of the sandbox count towards its limit; those of its template are shared and do not. */
   async #subtractSealed(watched: Watched, diskMb: number): Promise<void> {
+    const { upper } = watched.record;
+    const sealedBytes = await this.#sealedBytes(watched);
+    if (sealedBytes === 0 || this.#byLayer.get(upper) !== watched) return;
+    const grace = Math.min(DISK_GRACE_MB, diskMb * DISK_GRACE_SHARE);
+    this.#disk.watch(upper, Math.max(diskMb * MIB - sealedBytes, grace * MIB));
+  }
+
+  /** The sealed layers of the sandbox count towards its limit; those of its template are shared and do not. */
+  async #sealedBytes(watched: Watched): Promise<number> {
     const { lower, upper } = watched.record;
     const template = lower.at(-1)?.owner;
     let sealedBytes = 0;
     for (const { id, owner } of lower) {
-      if (this.#closing.signal.aborted || this.#byLayer.get(upper) !== watched) return;
+      if (this.#closing.signal.aborted || this.#byLayer.get(upper) !== watched) break;
       if (owner !== template) sealedBytes += await this.#sizeOf(id);
     }
-    if (sealedBytes === 0 || this.#byLayer.get(upper) !== watched) return;
-    const grace = Math.min(DISK_GRACE_MB, diskMb * DISK_GRACE_SHARE);
-    this.#disk.watch(upper, Math.max(diskMb * MIB - sealedBytes, grace * MIB));
+    return sealedBytes;
   }
 
   async #sizeOf(id: LayerId): Promise<number> {

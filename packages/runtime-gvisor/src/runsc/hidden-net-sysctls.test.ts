@@ -55,7 +55,7 @@ describe.skipIf(program === undefined)('a container in a network namespace', () 
   async function saved(container: Container): Promise<string> {
     const image = join(world.top, 'image');
     await world.runsc.freeze(container, unhurried);
-    await world.runsc.checkpoint(container, image, unhurried);
+    await world.runsc.writeImage(container, image, unhurried);
     await world.runsc.killProcesses(container, unhurried);
     return image;
   }

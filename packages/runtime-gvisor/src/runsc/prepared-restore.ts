@@ -32,9 +32,20 @@ export interface RestoreTarget {
   readonly continueSentry: () => Promise<void>;
 }
 
-/** The script is constant; names are passed as arguments. */
-const HOLD_LOCK =
-  'exec 9>>"$1" 3<&0; shift; flock 9 || exit; { read -r _ <&3; } & exec 3<&- 9>&-; exec "$@" </dev/null';
+/**
+ * Holds a lock until a line arrives on the input, and runs a command that waits for the same lock. The script is constant;
+ * names are passed as arguments.
+ */
+const HOLD_LOCK = [
+  // Opens the lock file as 9, and keeps the input as 3.
+  'exec 9>>"$1" 3<&0',
+  'shift',
+  'flock 9 || exit',
+  // A process in the background inherits the lock and ends with the first line of the input, which releases the lock.
+  '{ read -r _ <&3; } & exec 3<&- 9>&-',
+  // The command has neither the lock nor the input.
+  'exec "$@" </dev/null',
+].join('; ');
 
 export class PreparedRestores {
   readonly #cli: RunscCli;
@@ -59,7 +70,7 @@ export class PreparedRestores {
     const log = join(logs, LOG_FILES.runsc);
     const before = await logSize(log);
     const held = ['sh', '-c', HOLD_LOCK, 'sh', lockFile, ...command] as const;
-    const [program, ...args] = (isNew ? container.wrapInCgroup?.(held) : undefined) ?? held;
+    const [program, ...args] = (isNew ? container.wrapCreation?.(held) : undefined) ?? held;
     const running = this.#cli.networkLauncher(container).start({
       program,
       args,

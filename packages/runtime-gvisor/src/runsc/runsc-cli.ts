@@ -147,7 +147,7 @@ export class RunscCli {
     const { root, network, ignoreCgroups, hostUds } = this.#options;
     const flags = [`--root=${root}`, '--platform=systrap', '--overlay2=none', `--network=${network}`];
     // The sandbox remembers a closed connection for a minute, and without this flag that would make a checkpoint fail.
-    // Connections that a program still has open are reset before; `writeMemory` in `capture.ts` says why.
+    // Connections that a program still has open are reset before; `connection-resets.ts` of the network says why.
     if (network === 'sandbox') flags.push('--net-disconnect-ok');
     // Applies the seccomp filter of the OCI spec, where the spec has one.
     flags.push('--oci-seccomp');

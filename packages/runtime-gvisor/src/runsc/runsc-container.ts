@@ -11,8 +11,8 @@ export interface Container {
   readonly netns: string | null;
   /** The runsc that creates and controls the container; the default program when undefined. */
   readonly runsc?: ContainerProgram;
-  /** Wraps the command that creates the sentry, so that the sentry starts as a member of a control group. */
-  readonly wrapInCgroup?: (command: readonly string[]) => readonly [string, ...string[]];
+  /** Wraps the command that creates the sentry, to give the sentry a control group and the memory that the guest sees. */
+  readonly wrapCreation?: (command: readonly string[]) => readonly [string, ...string[]];
 }
 
 /** Part of the instance record on disk, so its field names are a format. */

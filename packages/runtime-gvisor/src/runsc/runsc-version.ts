@@ -1,8 +1,5 @@
 /** Identifies a runsc program by its version and by the digest of its content. */
-import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { pipeline } from 'node:stream/promises';
-import { runProgram } from '@torpor/host';
+import { runProgram, sha256OfFile } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { dayOf } from '../binaries/releases.mjs';
 
@@ -31,8 +28,6 @@ export function parseRunscVersion(printed: string): RunscVersion | undefined {
 }
 
 /** A digest of the program's content: two builds of one version do not read each other's memory images. */
-export async function runscBuild(program: string): Promise<string> {
-  const hash = createHash('sha256');
-  await pipeline(createReadStream(program), hash);
-  return hash.digest('hex');
+export function runscBuild(program: string): Promise<string> {
+  return sha256OfFile(program);
 }

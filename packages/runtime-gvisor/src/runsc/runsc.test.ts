@@ -81,7 +81,7 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
 
     it('run in the command that wraps them', async () => {
-      const container = { ...(await world.counter()), wrapInCgroup: nicely };
+      const container = { ...(await world.counter()), wrapCreation: nicely };
 
       await runsc.run(container, unhurried);
 
@@ -124,12 +124,86 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
   });
 
+  describe('a stopped sentry', () => {
+    const processorTime = async (pid: number) => {
+      const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+      const [user, system] = stat
+        .slice(stat.lastIndexOf(')') + 2)
+        .split(' ')
+        .slice(11, 13)
+        .map(Number);
+      return (user ?? 0) + (system ?? 0);
+    };
+
+    const goOn = async ({ id }: Container) => {
+      await runsc.continueSentry(id);
+      await runsc.continueFrozen(id, unhurried);
+    };
+
+    it('takes no processor time, and its container goes on with its memory although an image was written', async () => {
+      const container = await world.started();
+      const pid = await pidOf(container);
+      await runsc.freeze(container, unhurried);
+      await runsc.writeImage(container, image, unhurried);
+      const before = await world.count(container, () => true);
+
+      expect(await runsc.stopFrozen(container.id)).toBe(true);
+      await vi.waitFor(async () => expect(await readFile(`/proc/${pid}/stat`, 'utf8')).toContain(') T '));
+      const spent = await processorTime(pid);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      expect(await processorTime(pid)).toBe(spent);
+      expect(await world.count(container, () => true)).toEqual(before);
+
+      await goOn(container);
+      expect(await runsc.recordedState(container.id)).toEqual({ is: 'running', pid });
+      expect(await runsc.state(container, unhurried)).toEqual({ is: 'running', pid });
+      const after = await world.count(container, ({ count }) => count > before.count);
+      expect(after.life).toBe(before.life);
+    });
+
+    it('can be stopped and continued again and again, between commands of runsc', async () => {
+      const container = await world.started();
+      for (let round = 0; round < 3; round++) {
+        await runsc.freeze(container, unhurried);
+        await runsc.stopFrozen(container.id);
+        await goOn(container);
+        const { count } = await world.count(container, () => true);
+        await world.count(container, (now) => now.count > count);
+      }
+      await runsc.freeze(container, unhurried);
+      await runsc.thaw(container, unhurried);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
+    });
+
+    it('is not stopped while its container runs', async () => {
+      const container = await world.started();
+
+      expect(await runsc.stopFrozen(container.id)).toBe(false);
+
+      const { count } = await world.count(container, () => true);
+      await world.count(container, (now) => now.count > count);
+    });
+
+    it('can be ended', async () => {
+      const container = await world.started();
+      await runsc.freeze(container, unhurried);
+      await runsc.stopFrozen(container.id);
+
+      await runsc.killProcesses(container, unhurried);
+
+      expect(await runsc.recordedState(container.id)).toEqual({ is: 'gone' });
+      await expect(runsc.continueFrozen(container.id, unhurried)).rejects.toMatchObject({
+        code: 'unreachable',
+      });
+    });
+  });
+
   describe('checkpoint', () => {
     it('has about the size that was estimated before', async () => {
       const { id } = await world.started();
       await runsc.freeze({ id }, unhurried);
       const expected = (await runsc.memoryBytes(id)) ?? 0;
-      await runsc.checkpoint({ id }, image, unhurried);
+      await runsc.writeImage({ id }, image, unhurried);
       const { size } = await stat(join(image, 'pages.img'));
       expect(expected / size).toBeGreaterThanOrEqual(1);
       expect(expected / size).toBeLessThan(1.5);
@@ -141,7 +215,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       await runsc.freeze(container, unhurried);
       const before = await world.count(container, () => true);
 
-      await runsc.checkpoint(container, image, unhurried);
+      await runsc.writeImage(container, image, unhurried);
 
       expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'frozen' });
       await runsc.thaw(container, unhurried);
@@ -156,7 +230,7 @@ describe.skipIf(program === undefined)('runsc', () => {
 
       await withMount(join(world.top, 'small'), ['-t', 'tmpfs', '-o', 'size=2m', 'none'], async () => {
         const full = join(world.top, 'small', 'image');
-        await expect(runsc.checkpoint(container, full, unhurried)).rejects.toMatchObject({
+        await expect(runsc.writeImage(container, full, unhurried)).rejects.toMatchObject({
           code: 'storage_full',
         });
 
@@ -176,7 +250,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       source = await world.started();
       await world.count(source, ({ count }) => count > 5);
       await runsc.freeze(source, unhurried);
-      await runsc.checkpoint(source, image, unhurried);
+      await runsc.writeImage(source, image, unhurried);
       saved = await world.count(source, () => true);
       await runsc.killProcesses(source, unhurried);
     });
@@ -248,7 +322,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       await vi.waitFor(async () => expect(await isStopped(created)).toBe(true), { timeout: 10_000 });
       const source = await world.started();
       await runsc.freeze(source, unhurried);
-      await runsc.checkpoint(source, image, unhurried);
+      await runsc.writeImage(source, image, unhurried);
       const saved = await world.count(source, () => true);
       expect(preparedRestore.map(({ isWaiting }) => isWaiting)).toEqual([true, true]);
 
@@ -273,7 +347,7 @@ describe.skipIf(program === undefined)('runsc', () => {
 
     it('that hangs is a timeout, and not a refused image', async () => {
       const source = await world.started();
-      await runsc.checkpoint(source, image, unhurried);
+      await runsc.writeImage(source, image, unhurried);
       const hasty = new Runsc({ ...world.options, timeoutMs: 1 });
       const container = await world.counter();
       const preparedRestore = await hasty.prepareRestore(container);
@@ -289,7 +363,7 @@ describe.skipIf(program === undefined)('runsc', () => {
       });
       expect(preparedRestore.isWaiting).toBe(true);
       const source = await world.started();
-      await runsc.checkpoint(source, image, unhurried);
+      await runsc.writeImage(source, image, unhurried);
 
       const given = new AbortController();
       given.abort();
@@ -394,7 +468,7 @@ describe.skipIf(program === undefined)('runsc', () => {
         pause: () => runsc.freeze({ id: 'nobody' }, unhurried),
         resume: () => runsc.thaw({ id: 'nobody' }, unhurried),
         kill: () => runsc.kill({ id: 'nobody' }, 'TERM', unhurried),
-        checkpoint: () => runsc.checkpoint({ id: 'nobody' }, image, unhurried),
+        checkpoint: () => runsc.writeImage({ id: 'nobody' }, image, unhurried),
       }[verb]();
 
       await expect(asked).rejects.toMatchObject({ code: 'not_found' });

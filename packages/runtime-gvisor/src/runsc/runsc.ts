@@ -1,7 +1,9 @@
 /**
- * Controls containers with the program `runsc`: creates, freezes, checkpoints, restores and removes them.
+ * Controls containers: creates, freezes, checkpoints, restores and removes them. Most calls start the program `runsc`. The
+ * calls for a warm instance start no program: they send signals to the sentry and call it on its control socket.
  *
- * This class keeps no state of containers: that lies in runsc's state directory and in the processes. Calls for one
+ * The state of containers lies in runsc's state directory and in the processes. This class keeps only what can be found
+ * out again: which processes are sentries, and which restores wait. Calls for one
  * container must not overlap; calls for different containers may. An abort kills the command, not the container: a
  * container that was being created or restored may then exist in any state and must be deleted. A sentry that was
  * writing an image goes on until the image is written, and `thaw` waits for that.
@@ -10,6 +12,7 @@ import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
 import type { ProgramOptions } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { callSentry } from './control-socket.ts';
 import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
 import type { Container, ContainerState, NamedContainer } from './runsc-container.ts';
@@ -108,8 +111,39 @@ export class Runsc {
     await this.#runAttached('resume', container, ['resume', container.id], signal, { already: 'running' });
   }
 
+  /**
+   * Stops the sentry of a frozen container (SIGSTOP): the container then takes no processor time at all. Only
+   * `continueSentry` and `killProcesses` may follow. The processes that the sentry runs the guest's code in are not
+   * stopped: they wait for the sentry, and a sentry whose processes were stopped behind its back may die.
+   */
+  async stopFrozen(id: string): Promise<boolean> {
+    const found = await this.recordedState(id);
+    if (found.is === 'frozen') sendSignal(found.pid, 'SIGSTOP');
+    return found.is === 'frozen';
+  }
+
+  /** Lets a stopped sentry run again (SIGCONT). Its container stays frozen. */
+  async continueSentry(id: string): Promise<void> {
+    await this.#signalSentry(id, 'SIGCONT');
+  }
+
+  /**
+   * Lets a frozen container go on, whose sentry runs. Starts no program, unlike `thaw`. After a failure the container may
+   * be frozen or not, and can only be ended.
+   */
+  async continueFrozen(id: string, signal: AbortSignal): Promise<void> {
+    const timeoutMs = this.#cli.timeoutOf('state');
+    const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+    await callSentry(this.#states.socketOf(id), 'containerManager.Resume', bound).catch((thrown: unknown) => {
+      signal.throwIfAborted();
+      if (!bound.aborted) throw thrown;
+      throw new TorporError('timeout', `The sentry of ${id} did not answer within ${timeoutMs} ms.`);
+    });
+    this.#states.writeRunning(id);
+  }
+
   /** Writes the memory image into a directory without one. The container stays frozen or running, as it was. */
-  async checkpoint(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
+  async writeImage(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
     if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVastMemory(container);
     const args = [
       'checkpoint',
@@ -190,8 +224,8 @@ export class Runsc {
   }
 
   /**
-   * Removes the state that runsc keeps of an ended container; an absent container is fine. Where runsc leaves control
-   * groups alone this is all that `delete` would do, without waiting.
+   * Removes the state that runsc keeps of an ended container; an absent container is fine. With `--ignore-cgroups` this
+   * does everything that `runsc delete` does, and does not wait.
    */
   async deleteState(id: string): Promise<void> {
     this.#sentries.evict(id);
@@ -250,7 +284,7 @@ export class Runsc {
     const before = await logSize(log);
     // The sentry of a created container is a member of its control group already.
     const isNew = subcommand !== 'restore' || !(await this.#states.has(id));
-    const wrapped = (isNew ? container.wrapInCgroup?.(command) : undefined) ?? command;
+    const wrapped = (isNew ? container.wrapCreation?.(command) : undefined) ?? command;
     const launcher = subcommand === 'create' ? this.#cli.launcher : this.#cli.networkLauncher(container);
     const outputFile = this.#cli.outputOf(container);
     const { status } = await this.#cli.run(subcommand, wrapped, signal, { outputFile, launcher });

@@ -2,6 +2,7 @@
  * The directory in which runsc keeps its state: for each container a state file, a lock, and the socket on which the
  * sentry listens. This code relies only on the file names and on the two fields of `RecordedState`.
  */
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
@@ -71,6 +72,23 @@ export class StateDirectory {
     });
   }
 
+  /** The socket on which the sentry takes calls. */
+  socketOf(id: string): string {
+    return join(this.#path, socketFile(id));
+  }
+
+  /**
+   * Records that a frozen container runs, as `runsc resume` does. No command of runsc may run for the container meanwhile.
+   * The rest of the file stays as runsc wrote it.
+   */
+  writeRunning(id: string): void {
+    const path = join(this.#path, stateFile(id));
+    const recorded = z.looseObject({ status: z.string() }).parse(JSON.parse(readFileSync(path, 'utf8')));
+    const written = `${path}.tmp`;
+    writeFileSync(written, JSON.stringify({ ...recorded, status: 'running' }), { mode: 0o640 });
+    renameSync(written, path);
+  }
+
   /** The file that every command of runsc locks before it looks at the container. */
   lockOf(id: string): string {
     return join(this.#path, lockFile(id));
@@ -78,7 +96,7 @@ export class StateDirectory {
 
   /** Removes the files of a container whose processes have ended. An absent container is fine. */
   async delete(id: string): Promise<void> {
-    const files = [stateFile(id), lockFile(id), `runsc-${id}.sock`];
+    const files = [stateFile(id), `${stateFile(id)}.tmp`, lockFile(id), socketFile(id)];
     for (const file of files) await rm(join(this.#path, file), { force: true });
   }
 }
@@ -113,6 +131,10 @@ function stateFile(id: string): string {
 
 function lockFile(id: string): string {
   return `${id}_sandbox:${id}.lock`;
+}
+
+function socketFile(id: string): string {
+  return `runsc-${id}.sock`;
 }
 
 function containerOf(name: string): string | undefined {

@@ -107,7 +107,7 @@ describe.skipIf(why !== null)('a program with all kinds of state', () => {
       for (let cycle = 0; cycle < CYCLES; cycle++) {
         checkpoint = await paused(world, instance, 'memory');
         instance = nextOf(instance);
-        expect(await startFrom(world, instance, checkpoint, 'memory')).toEqual({ kind: 'memory', lost: [] });
+        expect(await startFrom(world, instance, checkpoint, 'memory')).toEqual({ mode: 'memory', lost: [] });
         await expectWhole(instance, cycle + 2);
       }
       if (checkpoint === undefined) throw new Error('There was no cycle.');

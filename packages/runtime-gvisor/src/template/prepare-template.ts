@@ -1,13 +1,16 @@
 /**
  * Prepares the first checkpoint of a template: boots it once and captures it with its agent and services running, so
- * that creating a sandbox is a restore. The root is the host's system (`base`) or an archive.
+ * that creating a sandbox is a restore. `template-root.ts` makes the bottom layer.
  */
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Captured, LayerReference, Staging, TemplateSpec } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
-import { bareSandboxId, TorporError } from '@torpor/protocol';
-import { declaredPort, startServices } from '@torpor/runtime-shared';
+import { bareSandboxId } from '@torpor/protocol';
+import { declaredPort, mapWriteErrors, startServices } from '@torpor/runtime-shared';
+import { forgetBase } from '../base/build-base.mjs';
+import { isChanged } from '../base/copy-base.ts';
 import { describeCapture, packMemory, writeMemory } from '../capture.ts';
 import {
   type ContainerSetup,
@@ -15,15 +18,18 @@ import {
   setUpContainer,
   tearDownContainer,
 } from '../container/container-setup.ts';
-import { makeBaseRoot } from '../guest/base-root.ts';
 import { writeBootCredential } from '../guest/boot-credential.ts';
-import { makeRoot } from '../guest/rootfs-template.ts';
+import { completeRoot, keepSearchPath } from '../guest/complete-root.ts';
+import { imageUser } from '../guest/image-user.ts';
+import { directoryInside } from '../guest/inside-root.ts';
 import { setUpAgent } from '../instance/agent-setup.ts';
 import { pathsIn } from '../instance/instance-files.ts';
 import { withDefaults } from '../limits/default-limits.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import { secret } from '../start.ts';
+import { type ImageRoot, type ImageRootParts, makeImageRoot } from './image-root.ts';
 import { withinLimits } from './template-limits.ts';
+import { chooseRoot, fillRoot, type TemplateRoot } from './template-root.ts';
 
 export async function prepareTemplate(
   ctx: RuntimeContext,
@@ -31,24 +37,50 @@ export async function prepareTemplate(
   staging: Staging,
   signal: AbortSignal,
 ): Promise<Captured> {
-  if (spec.root.kind === 'builtin' && spec.name !== 'base') {
-    throw new TorporError(
-      'capability_unsupported',
-      `The gVisor runtime has no built-in template "${spec.name}".`,
-    );
+  const root = await chooseRoot(ctx, spec);
+  try {
+    return await prepareFrom(ctx, spec, root, staging, signal);
+  } catch (thrown) {
+    if (root.is !== 'copy' || !isChanged(thrown)) throw thrown;
+    ctx.report('the root of "base" on this host is damaged, and is not used', { error: thrown });
+    forgetBase(root.base);
+    return prepareFrom(ctx, spec, await chooseRoot(ctx, spec, root.base), staging, signal);
   }
+}
+
+async function prepareFrom(
+  ctx: RuntimeContext,
+  spec: TemplateSpec,
+  root: TemplateRoot,
+  staging: Staging,
+  signal: AbortSignal,
+): Promise<Captured> {
   const { layers, layerStore } = ctx;
   const { checkpointId } = staging;
-  const bottom = await layers.create();
   const upper = await layers.create();
   const binary = ctx.binaries.current;
-  await layerStore.claim(checkpointId, { layers: [upper, bottom], runsc: binary.digest });
-  await spec.progress('unpacking');
-  const root = await fillRoot(ctx, spec, layers.path(bottom), signal);
-  const { nonce } = await layers.seal(bottom, signal);
-  const under: LayerReference = { id: bottom, nonce, owner: checkpointId };
-  const source: ContainerSource = { ...root, lower: [under], tools: ctx.tools, binary };
-  await bootAndCapture(ctx, spec, staging, source, upper, signal);
+  const claim = (under: readonly LayerId[]) =>
+    layerStore.claim(checkpointId, {
+      layers: [upper, ...under],
+      runsc: binary.digest,
+      tools: ctx.tools.fingerprint,
+    });
+  const parts = { owner: checkpointId, claim, signal };
+  const { under, rootDigest, share } = await makeBottom(ctx, spec, root, parts).catch(
+    async (thrown: unknown) => {
+      if (isChanged(thrown)) await layers.remove(upper);
+      throw thrown;
+    },
+  );
+  const source: ContainerSource = {
+    rootKind: root.is === 'host' ? 'base' : 'own',
+    system: root.is === 'host' ? root.system : null,
+    lower: [under],
+    tools: ctx.tools,
+    binary,
+  };
+  const user = await bootAndCapture(ctx, spec, staging, source, upper, signal);
+  await share?.();
   const top: LayerReference = {
     id: upper,
     nonce: (await layers.seal(upper, signal)).nonce,
@@ -60,33 +92,40 @@ export async function prepareTemplate(
     system: source.system?.fingerprint ?? null,
     runsc: binary.digest,
   };
-  return describeCapture(ctx, needs, [top, under], checkpointId, true, spec.name);
-}
-
-async function fillRoot(
-  { base }: RuntimeContext,
-  { root }: TemplateSpec,
-  into: string,
-  signal: AbortSignal,
-): Promise<Pick<ContainerSource, 'rootKind' | 'system'>> {
-  if (root.kind === 'builtin') {
-    const system = await base.current();
-    await makeBaseRoot(into, system.directories);
-    return { rootKind: 'base', system };
-  }
-  await makeRoot({ archive: root.path }, into, signal).catch((thrown: unknown) => {
-    throw withoutPath(thrown, root.path);
+  const captured = describeCapture(ctx, needs, [top, under], checkpointId, true, {
+    name: spec.name,
+    rootDigest,
   });
-  return { rootKind: 'own', system: null };
+  const kind = root.is === 'host' ? 'host' : 'own';
+  const templateRoot = { kind, digest: rootDigest } as const;
+  return { ...captured, templateRoot, ...(user === undefined ? {} : { templateUser: user }) };
 }
 
-/** Removes the path of the archive on this host from an error: its sender must not learn it. */
-function withoutPath(thrown: unknown, path: string): unknown {
-  if (!(thrown instanceof TorporError) || thrown.code !== 'invalid_request') return thrown;
-  const redact = (text: string) => text.replaceAll(path, 'the archive');
-  return new TorporError(thrown.code, redact(thrown.message), { hint: redact(thrown.hint), cause: thrown });
+/** Makes the sealed layer below the upper one. Every layer is claimed before it is filled. */
+async function makeBottom(
+  ctx: RuntimeContext,
+  { progress }: TemplateSpec,
+  root: TemplateRoot,
+  parts: Pick<ImageRootParts, 'owner' | 'claim' | 'signal'>,
+): Promise<Pick<ImageRoot, 'under'> & Partial<ImageRoot> & { readonly rootDigest: string | null }> {
+  if (root.is === 'image') {
+    const made = await makeImageRoot({ ctx, progress, ...parts }, root.image);
+    return { ...made, rootDigest: root.image.about.digest.replace(/^sha256:/, '') };
+  }
+  const { layers } = ctx;
+  const { owner, claim, signal } = parts;
+  const id = root.is === 'layer' ? root.layer.id : await layers.create();
+  await claim([id]);
+  await progress('unpacking');
+  const rootDigest = await fillRoot(root, layers.path(id), signal).catch(async (thrown: unknown) => {
+    if (root.is === 'copy' && isChanged(thrown)) await layers.remove(id);
+    throw thrown;
+  });
+  const { nonce } = root.is === 'layer' ? root.layer : await layers.seal(id, signal);
+  return { under: { id, nonce, owner }, rootDigest };
 }
 
+/** Returns the default user of a template from an image. */
 async function bootAndCapture(
   ctx: RuntimeContext,
   spec: TemplateSpec,
@@ -94,7 +133,7 @@ async function bootAndCapture(
   source: ContainerSource,
   upper: LayerId,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<string | undefined> {
   const { serverTag, unassignedDir, runsc, network } = ctx;
   const number = staging.checkpointId.slice(-12);
   const name = `${serverTag}-template-${number}`;
@@ -105,12 +144,15 @@ async function bootAndCapture(
   // Services may need to download something when they start.
   const policy = spec.services.length === 0 ? ({ mode: 'none' } as const) : {};
   const networkAndLimits = { network: policy, resources: limits };
-  const options = { name, paths, source, upper, hostname: 'sandbox', networkAndLimits };
+  const { memoryMb } = limits;
+  const options = { name, paths, source, upper, hostname: 'sandbox', memoryMb, networkAndLimits };
   try {
     await spec.progress('booting');
     const setup = await setUpContainer(ctx, options, signal);
+    const ofImage = await completeImage(ctx, spec, setup.rootfs);
+    const user = spec.user ?? ofImage;
     await withinLimits(ctx, { name, upper, limits }, signal, async (limited) => {
-      await boot(ctx, spec, setup, credential, limited);
+      await boot(ctx, spec, setup, { credential, user }, limited);
       // Reset connections while the programs run, so that they notice.
       await network.reset(name);
       await runsc.freeze(setup.container, limited);
@@ -118,6 +160,7 @@ async function bootAndCapture(
     await spec.progress('capturing');
     const image = await writeMemory(ctx, { container: setup.container, credential }, staging, signal);
     await packMemory(ctx, image, staging, signal);
+    return user;
   } finally {
     await tearDownContainer(
       ctx,
@@ -127,12 +170,31 @@ async function bootAndCapture(
   }
 }
 
+/**
+ * Completes the root of an image in the upper layer, because other templates share the layers below. Returns the account of
+ * the image's USER.
+ */
+async function completeImage(
+  { mounts }: RuntimeContext,
+  { root, workdir }: TemplateSpec,
+  rootfs: string,
+): Promise<string | undefined> {
+  if (root.kind !== 'image') return undefined;
+  const path = mounts.hostPath(rootfs);
+  return mapWriteErrors(rootfs, async () => {
+    await completeRoot(path);
+    await keepSearchPath(path, root.image.about.env['PATH']);
+    if (workdir !== undefined) await directoryInside(path, workdir);
+    return imageUser(path, root.image.about.user);
+  });
+}
+
 /** Resolves when the services are ready. */
 async function boot(
   { runsc, clock, settings, mounts }: RuntimeContext,
   spec: TemplateSpec,
   { container, rootfs, attachment }: ContainerSetup,
-  credential: string,
+  { credential, user }: { readonly credential: string; readonly user: string | undefined },
   signal: AbortSignal,
 ): Promise<void> {
   await writeBootCredential(mounts.hostPath(rootfs), credential);
@@ -146,7 +208,10 @@ async function boot(
       sandboxId: bareSandboxId(`sbx_${'0'.repeat(20)}`),
       hostname: 'sandbox',
       env: spec.env,
+      user,
+      workdir: spec.workdir,
       processes: withDefaults({}).processes,
+      processors: availableParallelism(),
       isRestored: false,
       isAlive: async () => (await runsc.recordedState(container.id)).is !== 'gone',
     },

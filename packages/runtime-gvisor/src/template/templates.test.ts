@@ -14,12 +14,12 @@ import {
   startFrom,
   unhurried,
 } from '@torpor/engine/testing';
+import { tar } from '@torpor/host/testing';
 import { type SandboxView, type Service, TorporError } from '@torpor/protocol';
 import { engineOn } from '@torpor/runtime-shared/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { tinyRoot } from '../../testing/tiny-root.ts';
-import { tar } from '../guest/testing/tar.ts';
 
 const why = await whyNoGvisor();
 const PORT = 3000;
@@ -107,7 +107,7 @@ describe.skipIf(why !== null)(
       const [first, second, third] = [newInstance(), newInstance(), newInstance()];
       for (const instance of [first, second]) {
         expect(await startFrom(world, instance, template, 'memory', spec)).toEqual({
-          kind: 'memory',
+          mode: 'memory',
           lost: [],
         });
       }
@@ -121,7 +121,7 @@ describe.skipIf(why !== null)(
         exitCode: 0,
       });
 
-      expect(await startFrom(world, third, template, 'files', spec)).toEqual({ kind: 'files', lost: [] });
+      expect(await startFrom(world, third, template, 'files', spec)).toEqual({ mode: 'files', lost: [] });
       const restarted = await ask(third);
       expect(restarted).toMatchObject({ count: 1, place: 'template' });
       expect(restarted.who).not.toBe(who);

@@ -35,7 +35,7 @@ export interface InstancePaths {
 }
 
 /** The longest path of a Unix socket on macOS. Linux accepts four bytes more. */
-const LONGEST_SOCKET_PATH = 103;
+const MAX_SOCKET_PATH_LENGTH = 103;
 
 export class InstanceDirectory {
   readonly root: string;
@@ -50,12 +50,12 @@ export class InstanceDirectory {
   /** Creates the root and completes interrupted removals. No other call may run at the same time. */
   async open(): Promise<void> {
     const longest = this.paths({ sandboxId: `sbx_${'x'.repeat(20)}`, generation: 999_999 }).socket;
-    if (longest.length > LONGEST_SOCKET_PATH) {
+    if (longest.length > MAX_SOCKET_PATH_LENGTH) {
       throw new TorporError(
         'invalid_request',
         `The path ${this.root} is too long for the sockets of sandboxes.`,
         {
-          hint: `Choose a data directory whose path is ${longest.length - LONGEST_SOCKET_PATH} characters shorter.`,
+          hint: `Choose a data directory whose path is ${longest.length - MAX_SOCKET_PATH_LENGTH} characters shorter.`,
         },
       );
     }

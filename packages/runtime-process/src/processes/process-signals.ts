@@ -27,14 +27,14 @@ export interface InstanceProcesses {
 const QUIET_LOOKS = 2;
 /**
  * The number for processes that keep forking. When each process starts its successor and exits, a look often misses both,
- * and on a busy machine the next look does too.
+ * and on a busy machine the next looks do too.
  */
-const FORKING_QUIET_LOOKS = 6;
+const FORKING_QUIET_LOOKS = 24;
 
 /** Rounds after which processes that keep forking get one signal for all processes of their user. */
 const ROUNDS_BEFORE_USER_SIGNAL = 4;
 
-const LONGEST_PAUSE_MS = 50;
+const MAX_DELAY_MS = 50;
 
 /** Resolves when all processes are stopped. */
 export async function stopAll(processes: InstanceProcesses, signal: AbortSignal): Promise<void> {
@@ -142,5 +142,5 @@ async function signalUser(user: number, name: 'STOP' | 'KILL'): Promise<void> {
 }
 
 function pause(clock: Clock, round: number, signal: AbortSignal): Promise<void> {
-  return clock.sleep(Math.min(2 ** round, LONGEST_PAUSE_MS), signal);
+  return clock.sleep(Math.min(2 ** round, MAX_DELAY_MS), signal);
 }

@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { openDirectoryStore } from '@torpor/checkpoint-store';
 import { systemClock } from '@torpor/engine';
 import { AGENT_PORT, type AgentClient, asUser, connectAgent, type InitResponse } from '@torpor/envd';
 import type { Resources } from '@torpor/protocol';
@@ -52,6 +53,8 @@ export interface Guest {
   sh(line: string, options?: { user?: string; env?: Record<string, string> }): Promise<Said>;
   /** Captures the guest and ends it. A guest that is woken from the image has its files as a layer. */
   sleep(): Promise<Image>;
+  /** Freezes the guest, captures its memory, calls `sync`, and lets it go on. Says how long it took to sync, and to go on. */
+  checkpoint(image: string, sync: () => Promise<void>): Promise<{ syncedMs: number; blinkMs: number }>;
   /** In bytes, on the host. */
   sentryMemory(): Promise<number>;
   stop(): Promise<void>;
@@ -118,8 +121,9 @@ async function buildWorld(
   agentDir: string,
   removeAll: () => Promise<void>,
 ): Promise<GuestWorld> {
+  const store = await openDirectoryStore({ root: join(directory, 'checkpoints') });
   const tools = await guestTools({
-    toolsDir: join(directory, 'tools'),
+    programs: store.layerStore.programs,
     node: process.execPath,
     agentDir,
     tini: await findTini(),
@@ -328,6 +332,12 @@ async function setUp(
     { credential: old },
   );
   let isUp = true;
+  // The host must close its connections into a guest before the memory can be captured.
+  const disconnect = async () => {
+    client.close();
+    unauthenticated.close();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  };
   const leave = async () => {
     client.close();
     unauthenticated.close();
@@ -348,13 +358,20 @@ async function setUp(
     sh: (line, options) => sh(client, line, options),
     async sleep() {
       await runsc.freeze(container, unhurried);
-      // The host must close its connections into a guest before the memory can be captured.
-      client.close();
-      unauthenticated.close();
-      await new Promise((resolve) => setTimeout(resolve, 50));
-      await runsc.checkpoint(container, place.image, unhurried);
+      await disconnect();
+      await runsc.writeImage(container, place.image, unhurried);
       await leave();
       return { path: place.image, layers: [place.upper, ...layers], binds, credential };
+    },
+    async checkpoint(image, sync) {
+      await disconnect();
+      const began = performance.now();
+      await runsc.freeze(container, unhurried);
+      await runsc.writeImage(container, image, unhurried);
+      await sync();
+      const syncedMs = performance.now() - began;
+      await runsc.thaw(container, unhurried);
+      return { syncedMs, blinkMs: performance.now() - began };
     },
     async sentryMemory() {
       const state = await runsc.state(container, unhurried);

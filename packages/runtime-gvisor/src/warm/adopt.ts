@@ -1,0 +1,87 @@
+/** Makes a warm instance the next generation of its sandbox. */
+import type { Instance } from '@torpor/engine';
+import type { Attachment } from '@torpor/network';
+import { TorporError } from '@torpor/protocol';
+import { isOwnedBy, writeOwner } from '../container/container-owner.ts';
+import type { InstanceRecord } from '../instance/instance-files.ts';
+import type { RuntimeContext } from '../runtime-context.ts';
+import { type StartRequest, secret } from '../start.ts';
+import type { WarmInstance } from './warm-instances.ts';
+
+/** A container whose agent has not been set up yet; its processes run, or are about to go on. */
+export interface RunningContainer {
+  readonly record: InstanceRecord;
+  readonly attachment: Attachment;
+  /** The credential that the agent accepts now. */
+  readonly credential: string;
+  /** How long the agent may take to answer. Absent: as long as the whole start. */
+  readonly agentMs?: number;
+}
+
+/** An agent that has not answered by then is given up, so that the same start can restore the checkpoint. */
+const AGENT_MS = 10_000;
+
+/**
+ * Records the adoption durably and sets the network policy. The sentry stays stopped until then: an instance that has run
+ * differs from its checkpoint, and a server that finds only the old record takes the instance for a cache. After a throw
+ * the caller destroys the new instance.
+ */
+export async function adopt(
+  { files, network, faults }: RuntimeContext,
+  warm: WarmInstance,
+  { instance, spec }: Pick<StartRequest, 'instance' | 'spec'>,
+): Promise<RunningContainer> {
+  const { container, credential } = warm.record;
+  const record: InstanceRecord = {
+    ...warm.record,
+    token: secret(),
+    credential: secret(),
+    network: spec.network,
+    capturedFor: null,
+  };
+  await files.make(instance);
+  await files.write(instance, record);
+  writeOwner(container, instance);
+  await faults.pass('runtime.adopted');
+  const attachment = await network.reopen(container.id, spec.network);
+  if (attachment === undefined) throw new TorporError('internal', 'The kept sandbox has lost its network.');
+  return { record, attachment, credential, agentMs: AGENT_MS };
+}
+
+/**
+ * Lets the adopted container go on, and runs `work` at the same time. When the container cannot go on, `work` is aborted
+ * and this throws the failure of the container.
+ */
+export async function goOn<T>(
+  { runsc, faults }: RuntimeContext,
+  { record: { container } }: RunningContainer,
+  work: (signal: AbortSignal) => Promise<T>,
+  signal: AbortSignal,
+): Promise<T> {
+  // First, so that the sentry takes up its sockets while the calls below are prepared.
+  await runsc.continueSentry(container.id);
+  const failed = new AbortController();
+  const continuing = runsc.continueFrozen(container.id, signal).then(() => faults.pass('runtime.continued'));
+  continuing.catch((thrown: unknown) => failed.abort(thrown));
+  const working = work(AbortSignal.any([signal, failed.signal]));
+  await Promise.allSettled([continuing, working]);
+  await continuing;
+  return working;
+}
+
+/**
+ * Whether a later generation has adopted the container of this instance. When the record of that generation cannot be read,
+ * the file beside the container says so.
+ */
+export async function isAdopted(
+  { files }: RuntimeContext,
+  { sandboxId, generation }: Instance,
+  { container }: InstanceRecord,
+): Promise<boolean> {
+  const later = (await files.generations(sandboxId)).filter((other) => other > generation);
+  return later.some((other) => {
+    const owner = { sandboxId, generation: other };
+    const record = files.read(owner);
+    return record === undefined ? isOwnedBy(container, owner) : record.container.id === container.id;
+  });
+}
