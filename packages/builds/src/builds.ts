@@ -41,7 +41,7 @@ import { startBuildWorker } from './pipeline/worker.ts';
 import { planOf } from './plans.ts';
 import { checkEmbedding } from './preview/embedding.ts';
 import { JoiningMutex } from './preview/joining-mutex.ts';
-import { snapshotBuild } from './preview/pause.ts';
+import { pauseOnRequest } from './preview/pause.ts';
 import { resumeBuild } from './preview/resume.ts';
 import { statusOf } from './preview/status.ts';
 import type { GeneratedFile } from './runners/generated-files.ts';
@@ -151,7 +151,7 @@ export class Builds {
         throw new NotReady(`Cannot snapshot job in state '${job.status}'. Job must be READY.`);
       }
       const { sandboxId } = previewOf(job);
-      const snapshot = await snapshotBuild(this.#ctx, job, sandboxId, this.#stopping.signal);
+      const snapshot = await pauseOnRequest(this.#ctx, job, sandboxId, this.#stopping.signal);
       return { job_id: job.id, paused: true, snapshot };
     });
   }

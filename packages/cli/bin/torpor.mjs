@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
  * Starts the CLI on Node 24, which runs its TypeScript directly. This file is plain JavaScript, because an older Node
- * may run it. Then it starts the Node that is installed in the clone.
+ * may run it. Then it starts the Node that npm has installed with Torpor.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -20,7 +20,8 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
   const node = findInstalledNode(here);
   if (node === undefined) {
     console.error(
-      `torpor needs Node 24 or newer; this is ${process.version}. Run \`npm install\` in the clone.`,
+      `torpor needs Node 24 or newer; this is ${process.version}. Install a newer Node, or run \`npm install\` ` +
+        'again: it installs one with Torpor, unless install scripts are switched off.',
     );
     process.exit(1);
   }

@@ -180,6 +180,12 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/session.ts'),
   },
   {
+    name: 'mcp',
+    group: WORK,
+    summary: 'give a model sandboxes as tools (Model Context Protocol)',
+    load: () => import('./commands/mcp.ts'),
+  },
+  {
     name: 'events',
     group: HISTORY,
     summary: 'show events from the ledger',
@@ -193,12 +199,38 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/ops.ts'),
   },
   {
+    name: 'audit',
+    group: HISTORY,
+    summary: 'show who changed what (export)',
+    load: () => import('./commands/audit.ts'),
+  },
+  {
+    name: 'webhook',
+    aliases: ['webhooks'],
+    group: HISTORY,
+    summary: 'send events to other programs (ls, create, get, rm, test, replay, dead-letters)',
+    load: () => import('./commands/webhook.ts'),
+  },
+  {
+    name: 'secret',
+    aliases: ['secrets'],
+    group: HISTORY,
+    summary: 'keys that sandboxes use and never see (ls, set, rm)',
+    load: () => import('./commands/secret.ts'),
+  },
+  {
     name: 'up',
     aliases: ['serve', 'start'],
     group: SERVER,
     summary: 'start a server on this machine',
     ownSignals: true,
     load: () => import('./commands/up.ts'),
+  },
+  {
+    name: 'service',
+    group: SERVER,
+    summary: 'run the server with systemd (install)',
+    load: () => import('./commands/service.ts'),
   },
   {
     name: 'template',
@@ -233,6 +265,12 @@ export const COMMANDS: readonly CommandEntry[] = [
     group: SERVER,
     summary: 'show the usage of an organisation',
     load: () => import('./commands/usage.ts'),
+  },
+  {
+    name: 'page',
+    group: SERVER,
+    summary: 'print a link that signs a browser in at the page',
+    load: () => import('./commands/page.ts'),
   },
   {
     name: 'down',

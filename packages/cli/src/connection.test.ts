@@ -1,8 +1,10 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { findConnection } from './connection.ts';
+import { findConnection, isAlive } from './connection.ts';
 
 let dataDir: string;
 beforeEach(async () => {
@@ -60,5 +62,22 @@ describe('finding the server', () => {
     expect((await find({ TORPOR_URL: 'https://torpor.example' })).apiKey).toBeUndefined();
     expect((await find({ TORPOR_URL: 'http://127.0.0.1.example' })).apiKey).toBeUndefined();
     expect((await find({ TORPOR_URL: 'http://[::1]:7676' })).apiKey).toBe('local-key');
+  });
+});
+
+describe.runIf(process.platform === 'linux')('a server that has ended', () => {
+  it('is not alive while its parent has not reaped it', async () => {
+    // `sleep` inherits the child of the shell and never reaps it.
+    const parent = spawn('sh', ['-c', 'sleep 0.2 & echo $!; exec sleep 30'], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    try {
+      const pid = Number(await once(parent.stdout, 'data'));
+      await expect.poll(() => readFile(`/proc/${pid}/stat`, 'utf8')).toContain(') Z ');
+      expect(isAlive(pid)).toBe(false);
+      expect(isAlive(process.pid)).toBe(true);
+    } finally {
+      parent.kill();
+    }
   });
 });

@@ -1,4 +1,5 @@
 /** Finds the server and its key: from options and the environment, or from the data directory of the local server. */
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
@@ -121,11 +122,17 @@ function isLocal(url: string): boolean {
   return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d+){3}$/.test(hostname);
 }
 
+/** A process that has ended and that its parent has not reaped yet is not alive. Only Linux shows that. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return true;
   } catch (thrown) {
     return (thrown as NodeJS.ErrnoException).code === 'EPERM';
+  }
+  try {
+    // The state follows the name of the program, which is in parentheses and may contain some.
+    return !/\) [ZX] [^)]*$/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return true;
   }
 }

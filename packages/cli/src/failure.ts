@@ -12,7 +12,7 @@ export class CliError extends Error {
   readonly details: Readonly<Record<string, unknown>> | undefined;
 
   constructor(
-    code: 'INVALID_ARGUMENT' | 'NOT_FOUND' | 'NETWORK_ERROR' | 'FILE_ERROR' | 'CANCELLED' | 'CHECK_FAILED',
+    code: keyof typeof EXIT_OF,
     message: string,
     more: {
       readonly hint?: string;
@@ -35,6 +35,7 @@ const EXIT_OF = {
   FILE_ERROR: EXIT.file,
   CANCELLED: EXIT.cancelled,
   CHECK_FAILED: EXIT.general,
+  BUILD_FAILED: EXIT.buildFailed,
 } as const;
 
 export interface Failure {

@@ -80,7 +80,7 @@ describe('help', () => {
   it('suggests similar commands', async () => {
     const { code, stderr } = await torporInProcess(['puase', 'web']);
     expect(code).toBe(10);
-    expect(stderr).toContain('Did you mean `pause`?');
+    expect(stderr).toContain('Did you mean `pause`');
   });
 });
 
@@ -223,6 +223,8 @@ describe('answers', () => {
       sandbox: sandboxView({ state: 'paused' }),
       checkpoint: checkpointView(),
       operation: operationView(),
+      warm: false,
+      warmReason: null,
     };
     const answers: [string, unknown, string[]][] = [
       ['GET /v1/sandboxes', page(sandboxView()), ['ls']],
@@ -371,6 +373,16 @@ describe('requests', () => {
     expect((await run('files', 'cat', SANDBOX_ID, 'b')).stdout).toBe('bytes');
     await run('files', 'get', SANDBOX_ID, 'x/b.txt', place);
     expect(await readFile(join(place, 'b.txt'), 'utf8')).toBe('bytes');
+  });
+});
+
+describe('page', () => {
+  it('prints a link that signs a browser in, also for looking only', async () => {
+    const link = { url: 'http://127.0.0.1:7676/#sign-in=ab', expiresAt: 1 };
+    server.answer('POST /v1/page/links', { status: 201, json: link });
+    expect((await run('page')).stdout).toBe(`${link.url}\n`);
+    await run('page', '--read-only');
+    expect(server.requests.at(-1)?.body).toBe('{"readOnly":true}');
   });
 });
 

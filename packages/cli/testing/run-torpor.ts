@@ -29,7 +29,12 @@ export function startTorpor(
   { env = {}, stdin, cwd }: RunOptions = {},
 ): ChildProcess {
   const child = spawn(process.execPath, [PROGRAM, ...args], {
-    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ...env },
+    env: {
+      PATH: process.env['PATH'],
+      HOME: '/nonexistent',
+      TORPOR_BASE: process.env['TORPOR_BASE'],
+      ...env,
+    },
     stdio: 'pipe',
     ...(cwd === undefined ? {} : { cwd }),
   });

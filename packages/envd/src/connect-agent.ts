@@ -28,6 +28,7 @@ import {
   type Metrics,
   MetricsSchema,
   PortListSchema,
+  TrustRequestSchema,
 } from './gen/torpor/agent_pb.js';
 import { type AgentAddress, exchange, exchangeJson, exchangeMessage } from './plain-http.ts';
 import { type EndedProcess, endedProcess } from './process-ends.ts';
@@ -80,6 +81,11 @@ export interface AgentClient {
    * loopback; null when no program listens. May be repeated.
    */
   forward(port: number, options?: CallOptions): Promise<number | null>;
+  /** Lets programs that start from now on trust a certificate authority (PEM). Agents of earlier versions cannot. */
+  trust(
+    authority: { readonly certificate: string; readonly hash: string },
+    options?: CallOptions,
+  ): Promise<void>;
   /** Delivers a turn of a session to its program once. A repeated call is answered from the record of the first. */
   deliverTurn(order: TurnRequest, options?: CallOptions): Promise<TurnReceipt>;
   /** Waits until one of these processes has ended. Only Torpor's agent has this call; E2B's answers `not_found`. */
@@ -193,6 +199,15 @@ function plainCalls(address: AgentAddress, authorization: Readonly<Record<string
       const { port: reached } = await exchangeMessage(address, call, ForwardResponseSchema);
       if (reached > MAX_PORT) throw new TorporError('internal', 'The agent answered with an invalid port.');
       return reached || null;
+    },
+
+    async trust(
+      authority: { readonly certificate: string; readonly hash: string },
+      { signal }: CallOptions = {},
+    ): Promise<void> {
+      const headers = { ...authorization, 'content-type': 'application/json' };
+      const body = toJsonString(TrustRequestSchema, create(TrustRequestSchema, authority));
+      (await exchange(address, { method: 'POST', path: '/trust', headers, body, signal })).resume();
     },
 
     async deliverTurn(order: TurnRequest, { signal }: CallOptions = {}): Promise<TurnReceipt> {

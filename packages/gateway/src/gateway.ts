@@ -102,6 +102,11 @@ export class Gateway {
     return this.#address.domain;
   }
 
+  /** The origins of all previews, as a content security policy names them. */
+  get previewOrigins(): string {
+    return `${this.#address.scheme}://*.${this.#address.domain}`;
+  }
+
   urlOf(sandboxId: SandboxId, port: number): string {
     return `${this.#address.scheme}://${previewHost({ sandboxId, port }, this.#address.domain)}`;
   }

@@ -12,4 +12,9 @@ export {
   GATEWAY_SETTINGS,
   type GatewaySettings,
 } from './settings.ts';
+export {
+  type CertificateFiles,
+  readCertificateFiles,
+  watchCertificateFiles,
+} from './tls/certificate-files.ts';
 export { type LocalCertificate, localCertificate } from './tls/local-authority.ts';

@@ -1,7 +1,7 @@
 /** One request to a port of a sandbox: checks access, decides which headers are passed on, and enters the gate. */
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '@torpor/engine';
-import { type RequestId, TorporError } from '@torpor/protocol';
+import { PORT_PLACEHOLDER, type RequestId, TorporError } from '@torpor/protocol';
 import { type AccessRequest, checkAccess, isAgentHealth } from './access/access-check.ts';
 import { credentialHeadersIn, type IsKey } from './access/credential-headers.ts';
 import { setPreviewCookie } from './access/preview-cookie.ts';
@@ -85,7 +85,7 @@ export async function handlePreviewRequest(parts: PreviewRequestParts, asked: Pr
     );
     // The client may have left during the checks.
     if (response.destroyed || response.closed) return;
-    dispatch(parts, preview, origin, { withheld, isHealth });
+    dispatch(parts, preview, origin, { withheld, isHealth, requestHost: sandbox.requestHost });
   } catch (thrown) {
     refuse(parts, preview, TorporError.from(thrown));
   } finally {
@@ -120,11 +120,18 @@ function refuse(
   refused(preview.route, error, responses.refuse(preview.request, preview.response, preview.route, error));
 }
 
+/** What the checks of a request have found. */
+interface CheckedRequest {
+  readonly withheld: ReadonlySet<string>;
+  readonly isHealth: boolean;
+  readonly requestHost: SandboxInfo['requestHost'];
+}
+
 function dispatch(
   parts: PreviewRequestParts,
   preview: PreviewRequest,
   origin: Origin,
-  { withheld, isHealth }: { readonly withheld: ReadonlySet<string>; readonly isHealth: boolean },
+  { withheld, isHealth, requestHost }: CheckedRequest,
 ): void {
   const { clock, domain } = parts;
   const { route, request, response, upgrade, expectsContinue } = preview;
@@ -136,6 +143,7 @@ function dispatch(
     dropsCookies: by === 'path',
   };
   const isAgent = port === AGENT_PORT;
+  const shownHost = by === 'host' ? origin.host : previewHost(route, domain());
   const contentLength = request.headers['content-length'];
   const exchange = new RequestExchange({
     clock,
@@ -149,7 +157,10 @@ function dispatch(
     facts: {
       method: request.method ?? 'GET',
       path,
-      host: by === 'host' ? origin.host : previewHost(route, domain()),
+      host:
+        isAgent || requestHost === undefined
+          ? shownHost
+          : requestHost.replace(PORT_PLACEHOLDER, String(port)),
       rawHeaders: request.rawHeaders,
       origin,
       withheld: allWithheld(withheld, isAgent, by),

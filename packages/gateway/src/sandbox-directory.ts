@@ -4,8 +4,8 @@ import type { LostCheckpoint, SandboxId, SandboxState, Service } from '@torpor/p
 import type { PreviewRoute } from './route/route.ts';
 
 /**
- * A sandbox as the gateway sees it. `id`, `org`, `name`, `autoResume`, `preview` and `dialect` never change; the other
- * fields are as of the last look.
+ * A sandbox as the gateway sees it. `id`, `org`, `name`, `autoResume`, `preview`, `requestHost` and `dialect` never
+ * change; the other fields are as of the last look.
  */
 export interface SandboxInfo {
   readonly id: SandboxId;
@@ -16,6 +16,8 @@ export interface SandboxInfo {
   readonly startedAt: number | null;
   readonly autoResume: boolean;
   readonly preview: 'public' | 'private';
+  /** The `Host` that programs get, in which `${PORT}` stands for the port. Absent: the host of the preview. */
+  readonly requestHost?: string | undefined;
   /** The API through which the sandbox was created. */
   readonly dialect: PreviewRoute['dialect'];
   readonly services: readonly Pick<Service, 'name' | 'port'>[];

@@ -199,7 +199,13 @@ describe('each call', () => {
     [
       `POST /v1/sandboxes/${SANDBOX_ID}/pause`,
       { mode: 'files' },
-      { sandbox: sandboxView(), checkpoint: checkpointView(), operation: operationView() },
+      {
+        sandbox: sandboxView(),
+        checkpoint: checkpointView(),
+        operation: operationView(),
+        warm: false,
+        warmReason: null,
+      },
       (t) => t.sandboxes.pause(SANDBOX_ID, { mode: 'files' }),
     ],
     [

@@ -9,16 +9,24 @@
  * ```
  */
 import {
+  type AuditEntry,
   type AwakeSandbox,
+  auditEntrySchema,
   awakeSandboxSchema,
   type DiskView,
+  type DoctorReport,
   diskViewSchema,
+  doctorReportSchema,
   type EventView,
   eventViewSchema,
   type FsckReport,
   fsckReportSchema,
   type Health,
   healthSchema,
+  type IdentityView,
+  identityViewSchema,
+  type MachineView,
+  machineViewSchema,
   type PutToSleepReply,
   pageSchema,
   putToSleepReplySchema,
@@ -38,14 +46,26 @@ import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.
 import { Keys } from './keys.ts';
 import { Operations } from './operations.ts';
 import { Orgs } from './orgs.ts';
+import { PageSessions } from './page-sessions.ts';
 import { everyItem, type Page, type PageOptions } from './pages.ts';
 import { Sandboxes } from './sandboxes.ts';
+import { Secrets } from './secrets.ts';
 import { Sessions } from './sessions.ts';
 import { Templates } from './templates.ts';
 import { Transport, type TransportOptions } from './transport.ts';
+import { Webhooks } from './webhooks.ts';
 
 export interface EventPageOptions extends PageOptions {
   readonly sandboxId?: SandboxId | undefined;
+  /** Which event comes first; default: the oldest. */
+  readonly order?: 'oldest' | 'newest' | undefined;
+}
+
+export interface AuditOptions extends ReadOptions {
+  /** The organisation, for operator keys; default: the caller's own. */
+  readonly orgId?: string | undefined;
+  /** Only entries after this position. */
+  readonly after?: number | undefined;
 }
 
 export interface UsageOptions extends ReadOptions {
@@ -57,6 +77,7 @@ export interface UsageOptions extends ReadOptions {
   readonly to?: number | string | Date | undefined;
 }
 
+const auditPage = pageSchema(auditEntrySchema);
 const awakePage = pageSchema(awakeSandboxSchema);
 const runtimePage = pageSchema(runtimeViewSchema);
 const settingPage = pageSchema(settingViewSchema);
@@ -72,6 +93,9 @@ export class Torpor {
   readonly templates: Templates;
   readonly keys: Keys;
   readonly orgs: Orgs;
+  readonly page: PageSessions;
+  readonly webhooks: Webhooks;
+  readonly secrets: Secrets;
   readonly #calls: JsonCalls;
 
   constructor(options: TransportOptions = {}) {
@@ -85,6 +109,9 @@ export class Torpor {
     this.templates = new Templates(this.#calls);
     this.keys = new Keys(this.#calls);
     this.orgs = new Orgs(this.#calls);
+    this.page = new PageSessions(this.#calls);
+    this.webhooks = new Webhooks(this.#calls);
+    this.secrets = new Secrets(this.#calls);
   }
 
   /** The address of the server. */
@@ -95,6 +122,11 @@ export class Torpor {
   /** Needs no key. */
   health(options: ReadOptions = {}): Promise<Health> {
     return this.#calls.get('/health', healthSchema, options);
+  }
+
+  /** The organisation, user and rights of the key. */
+  identity(options: ReadOptions = {}): Promise<IdentityView> {
+    return this.#calls.get('/v1/identity', identityViewSchema, options);
   }
 
   async runtimes(options: ReadOptions = {}): Promise<readonly RuntimeView[]> {
@@ -118,6 +150,16 @@ export class Torpor {
     return this.#calls.get('/v1/admin/disk', diskViewSchema, options);
   }
 
+  /** Memory, processors and load of the server's machine, and what should be done about it. For operator keys. */
+  machine(options: ReadOptions = {}): Promise<MachineView> {
+    return this.#calls.get('/v1/admin/machine', machineViewSchema, options);
+  }
+
+  /** Checks everything that the server needs from its machine. May take seconds. For operator keys. */
+  doctor(options: ReadOptions = {}): Promise<DoctorReport> {
+    return this.#calls.get('/v1/admin/doctor', doctorReportSchema, options);
+  }
+
   /** The settings of the server, and the source of each value. For service keys. */
   async settings(options: ReadOptions = {}): Promise<readonly SettingView[]> {
     return (await this.#calls.get('/v1/admin/settings', settingPage, options)).items;
@@ -128,11 +170,25 @@ export class Torpor {
     return followEvents(this.#calls.transport, '/v1/events', ({ position }) => position, options);
   }
 
-  /** One page of the ledger, oldest first. */
-  eventPage({ sandboxId, limit, cursor, ...options }: EventPageOptions = {}): Promise<Page<EventView>> {
+  /** One page of the ledger, oldest first unless `order` says otherwise. */
+  eventPage({
+    sandboxId,
+    limit,
+    cursor,
+    order,
+    ...options
+  }: EventPageOptions = {}): Promise<Page<EventView>> {
     const path =
       sandboxId === undefined ? '/v1/events' : `/v1/sandboxes/${encodeURIComponent(sandboxId)}/events`;
-    return this.#calls.get(path, eventPage, { query: { limit, cursor }, ...options });
+    return this.#calls.get(path, eventPage, { query: { limit, cursor, order }, ...options });
+  }
+
+  /** Who changed what, oldest first, after a position of the ledger. For service keys. */
+  audit({ after, orgId, ...options }: AuditOptions = {}): AsyncGenerator<AuditEntry, void> {
+    const first = after === undefined ? undefined : String(after);
+    return everyItem((cursor = first) =>
+      this.#calls.get('/v1/audit', auditPage, { query: { cursor, orgId, limit: 1_000 }, ...options }),
+    );
   }
 
   /** The usage of the organisation; without `from` and `to` in this month so far. */

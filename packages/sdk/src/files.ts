@@ -17,8 +17,13 @@ export interface FileChangeOptions extends CallOptions {
 
 export interface FileOptions extends FileChangeOptions, ReadOptions {}
 
+export interface FileReadOptions extends FileOptions {
+  /** false: a paused sandbox is not woken, and the call is a `ConflictError`. */
+  readonly wake?: boolean | undefined;
+}
+
 /**
- * Paths are absolute, or relative to the sandbox's home. Each call wakes a sandbox that sleeps.
+ * Paths are absolute, or relative to the sandbox's home. Each call wakes a sandbox that sleeps, unless `wake` is false.
  *
  * ```ts
  * await sandbox.files.write('app/config.json', JSON.stringify(config));
@@ -35,22 +40,22 @@ export class Files {
   }
 
   /** The whole file. */
-  async read(path: string, options: FileOptions = {}): Promise<Uint8Array> {
+  async read(path: string, options: FileReadOptions = {}): Promise<Uint8Array> {
     const response = await this.#ask('GET', path, options, { whole: true });
     return new Uint8Array(await response.arrayBuffer());
   }
 
-  async readText(path: string, options: FileOptions = {}): Promise<string> {
+  async readText(path: string, options: FileReadOptions = {}): Promise<string> {
     return new TextDecoder().decode(await this.read(path, options));
   }
 
   /** The file as a stream, for files too large for memory. A broken connection is thrown, not resumed. */
-  async stream(path: string, options: FileOptions = {}): Promise<ReadableStream<Uint8Array>> {
+  async stream(path: string, options: FileReadOptions = {}): Promise<ReadableStream<Uint8Array>> {
     const response = await this.#ask('GET', path, options);
     return response.body ?? new Blob([]).stream();
   }
 
-  async list(path: string, options: FileOptions = {}): Promise<DirectoryListing> {
+  async list(path: string, options: FileReadOptions = {}): Promise<DirectoryListing> {
     return validated(await this.#ask('GET', path, options, { whole: true }), directoryListingSchema);
   }
 
@@ -72,13 +77,13 @@ export class Files {
   #ask(
     method: string,
     path: string,
-    { user, signal, retries }: FileOptions,
+    { user, wake, signal, retries }: FileReadOptions,
     rest: Partial<Call> = {},
   ): Promise<Response> {
     return this.#calls.transport.ask({
       method,
       path: `/v1/sandboxes/${encodeURIComponent(this.#id)}/files`,
-      query: { path, user },
+      query: { path, user, wake },
       signal,
       retries,
       ...rest,

@@ -45,6 +45,13 @@ export class JsonCalls {
     );
   }
 
+  async put<T>(path: string, schema: Schema<T>, json: unknown, options: MutationOptions = {}): Promise<T> {
+    return validated(
+      await this.transport.ask({ method: 'PUT', path, json, whole: true, ...options }),
+      schema,
+    );
+  }
+
   async patch<T>(path: string, schema: Schema<T>, json: unknown, options: MutationOptions = {}): Promise<T> {
     return validated(
       await this.transport.ask({ method: 'PATCH', path, json, whole: true, ...options }),

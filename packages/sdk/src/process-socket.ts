@@ -32,6 +32,8 @@ export interface TerminalOptions extends SocketOptions {
   readonly command?: string | undefined;
   readonly cwd?: string | undefined;
   readonly user?: string | undefined;
+  /** false: a paused sandbox is not woken, and the call is a `ConflictError`. */
+  readonly wake?: boolean | undefined;
 }
 
 export type ProcessEvent =
@@ -57,9 +59,9 @@ const OPEN = 1;
 export async function openTerminal(
   transport: Transport,
   id: SandboxId,
-  { cols, rows, command, cwd, user, signal }: TerminalOptions,
+  { cols, rows, command, cwd, user, wake, signal }: TerminalOptions,
 ): Promise<ProcessSocket> {
-  const query = { cols, rows, command, cwd, user };
+  const query = { cols, rows, command, cwd, user, wake };
   return connect(transport, `${pathOf(id)}/terminal`, 'terminal', query, signal);
 }
 

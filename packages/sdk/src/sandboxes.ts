@@ -31,10 +31,12 @@ import {
   resumeReplySchema,
   type SandboxHealth,
   type SandboxId,
+  type SandboxMetrics,
   type SandboxState,
   type SandboxView,
   type SnapshotRequest,
   sandboxHealthSchema,
+  sandboxMetricsSchema,
   sandboxViewSchema,
 } from '@torpor/protocol';
 import { type FollowOptions, followEvents } from './event-stream.ts';
@@ -93,6 +95,11 @@ export class Sandboxes {
   /** Whether the agent answers. Works in every state, within a few seconds, and never wakes the sandbox. */
   health(id: SandboxId, options: ReadOptions = {}): Promise<SandboxHealth> {
     return this.#calls.get(pathOf(id, 'health'), sandboxHealthSchema, options);
+  }
+
+  /** What a running sandbox uses now. Never wakes the sandbox: an error when it does not run. */
+  metrics(id: SandboxId, options: ReadOptions = {}): Promise<SandboxMetrics> {
+    return this.#calls.get(pathOf(id, 'metrics'), sandboxMetricsSchema, options);
   }
 
   /** The filesystems and their usage. Never wakes the sandbox: an error when it does not run. */

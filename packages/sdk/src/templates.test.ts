@@ -12,6 +12,8 @@ const view = {
   state: 'ready',
   phase: null,
   checkpointId: CHECKPOINT_ID,
+  root: { kind: 'own', digest: 'abc' },
+  image: null,
   description: null,
   services: [],
   error: null,
@@ -52,6 +54,17 @@ describe('a template', () => {
     expect(JSON.parse(query?.get('definition') ?? '')).toEqual({ services });
     expect(headers).toMatchObject({ 'content-type': 'application/x-tar', 'idempotency-key': 'k' });
     expect(body).toBe('a root');
+  });
+
+  it('is created from an image of a registry, or of an archive', async () => {
+    server.answer('POST /v1/templates', { status: 201, json: view });
+    const registryCredentials = { username: 'ada', password: 'open sesame' };
+    const request = { name: 'app', image: 'ghcr.io/acme/app:1', registryCredentials, entrypoint: true };
+    await torpor.templates.create(request);
+    expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual(request);
+    await torpor.templates.create({ name: 'app', archive: 'an image', format: 'oci', entrypoint: true });
+    const { query, body } = server.requests[1] ?? {};
+    expect([query?.get('format'), query?.get('entrypoint'), body]).toEqual(['oci', 'true', 'an image']);
   });
 
   it('is waited for when its preparation takes longer than a request may', async () => {

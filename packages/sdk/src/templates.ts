@@ -1,9 +1,10 @@
 /**
- * Templates: the named checkpoints that sandboxes are created from. A template is made from a checkpoint, or from the
- * archive of a root filesystem.
+ * Templates: the named checkpoints that sandboxes are created from. A template is made from a checkpoint, from a container
+ * image, or from the archive of a root filesystem.
  *
  * ```ts
  * await torpor.templates.create({ name: 'seeded', from: checkpoint.id });
+ * await torpor.templates.create({ name: 'node', image: 'docker.io/library/node:24' });
  * await torpor.templates.create({
  *   name: 'web',
  *   archive: await openAsBlob('root.tar.zst'),
@@ -15,9 +16,12 @@
 import {
   type CreateTemplateRequest,
   factsOf,
+  type ImageTemplateRequest,
   pageSchema,
   type TemplateDefinition,
+  type TemplateLogLine,
   type TemplateView,
+  templateLogLineSchema,
   templateViewSchema,
 } from '@torpor/protocol';
 import { errorOfAnswer, NotFoundError, TimeoutError } from './errors.ts';
@@ -28,14 +32,19 @@ import { validated } from './validate.ts';
 
 export interface ArchiveTemplateRequest extends TemplateDefinition {
   readonly name: string;
-  /** A tar of the root filesystem, plain or compressed with gzip or zstd. */
+  /** A tar. A root filesystem may be compressed with gzip or zstd. */
   readonly archive: NonNullable<Call['body']>;
+  /** What the archive holds: a root filesystem (the default), an image as an OCI layout, or an image of `docker save`. */
+  readonly format?: 'root' | 'oci' | 'docker' | undefined;
+  /** For an image: runs its ENTRYPOINT and CMD as the service `start`. */
+  readonly entrypoint?: boolean | undefined;
   readonly runtime?: string | undefined;
 }
 
 const PATH = '/v1/templates';
 const POLL_EVERY_MS = 1_000;
 const templatePage = pageSchema(templateViewSchema);
+const logPage = pageSchema(templateLogLineSchema);
 
 export class Templates {
   readonly #calls: JsonCalls;
@@ -56,16 +65,38 @@ export class Templates {
     return this.#calls.get(pathOf(name), templateViewSchema, options);
   }
 
+  /** What happened while the template was prepared, oldest first. */
+  async log(name: string, options: ReadOptions = {}): Promise<readonly TemplateLogLine[]> {
+    return (await this.#calls.get(`${pathOf(name)}/log`, logPage, options)).items;
+  }
+
   /** Resolves when the template is ready, however long that takes. */
   create(
-    request: CreateTemplateRequest | ArchiveTemplateRequest,
+    request: CreateTemplateRequest | ImageTemplateRequest | ArchiveTemplateRequest,
     options: MutationOptions = {},
   ): Promise<TemplateView> {
     if ('from' in request) return this.#calls.post(PATH, templateViewSchema, request, options);
-    return this.#send(request, options).catch((thrown: unknown) => {
+    const made =
+      'image' in request
+        ? this.#calls.post(PATH, templateViewSchema, request, options)
+        : this.#send(request, options);
+    return made.catch((thrown: unknown) => {
       if (!(thrown instanceof TimeoutError)) throw thrown;
       return this.#untilReady(request.name, thrown, options);
     });
+  }
+
+  /**
+   * Makes the root of the built-in template again, with the updates of its packages. Resolves at once; `phase` of the
+   * template shows the progress. For operator keys.
+   */
+  rebuild(name: string, options: MutationOptions = {}): Promise<TemplateView> {
+    return this.#calls.post(
+      `/v1/admin/templates/${encodeURIComponent(name)}/rebuild`,
+      templateViewSchema,
+      {},
+      options,
+    );
   }
 
   async delete(name: string, options: MutationOptions = {}): Promise<void> {
@@ -73,8 +104,8 @@ export class Templates {
   }
 
   async #send(request: ArchiveTemplateRequest, options: MutationOptions): Promise<TemplateView> {
-    const { name, archive, runtime, ...definition } = request;
-    const query = { name, runtime, definition: JSON.stringify(definition) };
+    const { name, archive, runtime, format, entrypoint, ...definition } = request;
+    const query = { name, runtime, format, entrypoint, definition: JSON.stringify(definition) };
     const headers = { 'content-type': 'application/x-tar' };
     const call = { method: 'POST', path: PATH, query, headers, body: archive, whole: true, ...options };
     return validated(await this.#calls.transport.ask(call), templateViewSchema);

@@ -48,6 +48,8 @@ export function sandboxView(more: Partial<SandboxView> = {}): SandboxView {
     lost: [],
     reason: null,
     lostCheckpoint: null,
+    warm: null,
+    warmReason: null,
     operationId: null,
     operationKind: null,
     ...more,

@@ -15,6 +15,7 @@ import type { RoutesApp } from './http/routes-app.ts';
 import { StreamLimit } from './http/stream-limit.ts';
 import { openapiOptions } from './openapi.ts';
 import type { AppContext, RouteContext } from './route-context.ts';
+import { auditRoutes } from './routes/audit.ts';
 import { awakeRoutes } from './routes/awake.ts';
 import { checkpointRoutes } from './routes/checkpoints.ts';
 import { diskRoutes } from './routes/disk.ts';
@@ -26,8 +27,12 @@ import { healthRoutes } from './routes/health.ts';
 import { jobRoutes } from './routes/jobs.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
+import { machineRoutes } from './routes/machine.ts';
+import { mcpRoutes } from './routes/mcp.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { orgRoutes } from './routes/orgs.ts';
+import { pageRoutes } from './routes/page.ts';
+import { pageSessionRoutes } from './routes/page-session.ts';
 import { portRoutes } from './routes/ports.ts';
 import { previewLinkRoutes } from './routes/preview-links.ts';
 import { processOutputRoutes } from './routes/process-output.ts';
@@ -35,12 +40,14 @@ import { processRoutes } from './routes/processes.ts';
 import { runtimeRoutes } from './routes/runtimes.ts';
 import { sandboxHealthRoutes } from './routes/sandbox-health.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
+import { secretRoutes } from './routes/secrets.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { settingRoutes } from './routes/settings.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { attachTerminal } from './routes/terminal.ts';
 import { turnRoutes } from './routes/turns.ts';
 import { usageRoutes } from './routes/usage.ts';
+import { webhookRoutes } from './routes/webhooks.ts';
 
 const ROUTES = [
   sandboxRoutes,
@@ -60,14 +67,21 @@ const ROUTES = [
   templateRoutes,
   sessionRoutes,
   turnRoutes,
+  webhookRoutes,
+  secretRoutes,
+  auditRoutes,
+  mcpRoutes,
   keyRoutes,
   orgRoutes,
   usageRoutes,
   healthRoutes,
+  pageRoutes,
+  pageSessionRoutes,
   fsckRoutes,
   settingRoutes,
   awakeRoutes,
   diskRoutes,
+  machineRoutes,
   buildRoutes,
 ];
 

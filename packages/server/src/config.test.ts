@@ -36,10 +36,13 @@ describe('the configuration', () => {
       runtime: 'auto',
       tls: false,
       buildRunsc: true,
+      base: 'auto',
       runner: 'starter',
       runnerPlace: 'sandbox',
       openaiSteps: 60,
       openaiTokens: 1_000_000,
+      durability: 'sealed',
+      awsEnvironment: {},
       logLevel: 'info',
       configured: configureSettings([]),
     });
@@ -57,6 +60,29 @@ describe('the configuration', () => {
     await file({});
   });
 
+  it('takes the store from each source, with the variables of AWS and no others', async () => {
+    const env = { TORPOR_STORE: 's3://bucket/prefix', AWS_REGION: 'eu-central-1', SECRET: 'x' };
+    expect(await read(['--durability', 'replicated', '--data-key-file', 'keys'], env)).toMatchObject({
+      store: 's3://bucket/prefix',
+      durability: 'replicated',
+      dataKeyFile: join(directory, 'keys'),
+      awsEnvironment: { AWS_REGION: 'eu-central-1' },
+    });
+  });
+
+  it.each([
+    ['--store', 'bucket'],
+    ['--store', 's3://'],
+    ['--store', 's3://key:secret@bucket/prefix'],
+    ['--store', 's3://bucket/../other'],
+    ['--store', 'file:///'],
+    ['--store', 'https://bucket.example.com'],
+    ['--durability', 'replicated'],
+    ['--durability', 'eternal'],
+  ])('refuses %s %s', async (...flags) => {
+    await expect(read(flags)).rejects.toMatchObject({ code: 'invalid_request' });
+  });
+
   it('reads every setting from each source', async () => {
     const database = 'postgres://torpor@localhost/torpor';
     const env = {
@@ -72,6 +98,16 @@ describe('the configuration', () => {
       apiKey: KEY,
       domain: 'sbx.example.com:8443',
       logLevel: 'warn',
+    });
+  });
+
+  it('switches TLS on for a certificate with its key, and refuses one without the other', async () => {
+    expect(await read(['--tls-cert', '/c/full.pem'], { TORPOR_TLS_KEY: '/c/key.pem' })).toMatchObject({
+      tls: true,
+      certificateFiles: { cert: '/c/full.pem', key: '/c/key.pem' },
+    });
+    expect(await refusal(['--tls-cert', '/c/full.pem'])).toMatchObject({
+      message: /both --tls-cert and --tls-key/,
     });
   });
 

@@ -3,13 +3,16 @@ import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import type { CertificateFiles } from '@torpor/gateway';
 import { isMissing } from '@torpor/host';
-import { RUNNERS, TorporError } from '@torpor/protocol';
+import { parseStoreAddress } from '@torpor/object-store';
+import { pauseDurabilitySchema, RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { buildConfigFields, planChoice } from './builds/build-config.ts';
 import { allowedHostsSchema } from './http/host-names.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 import { parseConfiguredKey } from './keys/first-key.ts';
+import { networksSchema } from './networks.ts';
 import {
   type ConfiguredSettings,
   configureSettings,
@@ -27,14 +30,27 @@ const configSchema = z.strictObject({
   dataDir: z.string().min(1).optional(),
   runtime: z.enum(RUNTIME_CHOICES).default('auto'),
   database: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
+  /** The store outside this machine: s3://bucket/prefix or file:///directory. */
+  store: z.string().min(1).optional(),
+  /** The file with the data keys of the store. Undefined: `data-key` in the data directory. */
+  dataKeyFile: z.string().min(1).optional(),
+  /** How durable a checkpoint is before a pause is answered, unless the request says otherwise. */
+  durability: pauseDurabilitySchema.default('sealed'),
   /** May include a port. The default includes the port that the server listens on. */
   domain: z
     .string()
     .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?$/i)
     .optional(),
   tls: z.stringbool().or(z.boolean()).default(false),
+  /** A certificate with its chain, and its key, as PEM. Both switch TLS on. */
+  tlsCert: z.string().min(1).optional(),
+  tlsKey: z.string().min(1).optional(),
   /** Further host names that the API accepts: separated by commas, or a list in the file. */
   allowedHosts: allowedHostsSchema.optional(),
+  /** Private networks that webhooks may be sent to: separated by commas, or a list in the file. */
+  webhookNetworks: networksSchema.optional(),
+  /** Private networks that images may be fetched from: separated by commas, or a list in the file. */
+  registryNetworks: networksSchema.optional(),
   /** Number of pre-created containers. Each takes some 25 MB of memory until it is used. */
   ahead: z.coerce.number().int().min(0).max(64).optional(),
   /** The runsc for new sandboxes. Undefined: the server searches for one. */
@@ -43,6 +59,10 @@ const configSchema = z.strictObject({
   buildRunsc: z.stringbool().or(z.boolean()).default(true),
   /** Memory images of a runsc older than this day are not restored; such sandboxes start from their files. */
   oldestRunsc: z.coerce.number().int().min(20_230_601).max(99_991_231).optional(),
+  /** The root of the template `base`: `auto` makes one from Debian's packages, `host` shows the host's system directories. */
+  base: z.enum(['auto', 'host']).default('auto'),
+  /** The mirror of Debian for the root of `base`; sandboxes use it too. */
+  baseMirror: z.url({ protocol: /^https?$/ }).optional(),
   /** The runner of builds that name none. */
   runner: z.enum(RUNNERS).default('starter'),
   /** The program of the runner `command`, and where it runs. */
@@ -58,13 +78,17 @@ const configSchema = z.strictObject({
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info'),
 });
 
-export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDir'> {
+export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDir' | 'tlsCert' | 'tlsKey'> {
   readonly dataDir: string;
+  /** Absent: the certificate of `tls` is signed by an authority of this machine. */
+  readonly certificateFiles?: CertificateFiles;
   /** Delays, bounds and budgets of all packages. */
   readonly configured: ConfiguredSettings;
   /** The key that the operator configured. */
   readonly apiKey?: string;
   readonly openaiKey?: string;
+  /** The variables with which AWS programs find the endpoint, the region and the credentials of the store. */
+  readonly awsEnvironment: Readonly<Record<string, string | undefined>>;
   /** The environment of the program of the runner `command`. */
   readonly runnerEnv?: Readonly<Record<string, string>>;
 }
@@ -77,13 +101,22 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   dataDir: 'data-dir',
   runtime: 'runtime',
   database: 'database',
+  store: 'store',
+  dataKeyFile: 'data-key-file',
+  durability: 'durability',
   domain: 'domain',
   tls: 'tls',
+  tlsCert: 'tls-cert',
+  tlsKey: 'tls-key',
   allowedHosts: 'allowed-hosts',
+  webhookNetworks: 'webhook-networks',
+  registryNetworks: 'registry-networks',
   ahead: 'ahead',
   runsc: 'runsc',
   buildRunsc: 'build-runsc',
   oldestRunsc: 'oldest-runsc',
+  base: 'base',
+  baseMirror: 'base-mirror',
   runner: 'runner',
   runnerCommand: 'runner-command',
   runnerPlace: 'runner-place',
@@ -106,13 +139,22 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   dataDir: 'TORPOR_DATA_DIR',
   runtime: 'TORPOR_RUNTIME',
   database: 'TORPOR_DATABASE_URL',
+  store: 'TORPOR_STORE',
+  dataKeyFile: 'TORPOR_DATA_KEY_FILE',
+  durability: 'TORPOR_DURABILITY',
   domain: 'TORPOR_DOMAIN',
   tls: 'TORPOR_TLS',
+  tlsCert: 'TORPOR_TLS_CERT',
+  tlsKey: 'TORPOR_TLS_KEY',
   allowedHosts: 'TORPOR_ALLOWED_HOSTS',
+  webhookNetworks: 'TORPOR_WEBHOOK_NETWORKS',
+  registryNetworks: 'TORPOR_REGISTRY_NETWORKS',
   ahead: 'TORPOR_AHEAD',
   runsc: 'TORPOR_RUNSC',
   buildRunsc: 'TORPOR_BUILD_RUNSC',
   oldestRunsc: 'TORPOR_OLDEST_RUNSC',
+  base: 'TORPOR_BASE',
+  baseMirror: 'TORPOR_BASE_MIRROR',
   runner: 'TORPOR_RUNNER',
   runnerCommand: 'TORPOR_RUNNER_COMMAND',
   runnerPlace: 'TORPOR_RUNNER_PLACE',
@@ -140,12 +182,21 @@ export async function readConfig(
   const inEnvironment = fromEnvironment(env);
   const { values: inFlags, set } = fromFlags(argv);
   const settings = { ...inFile, ...inEnvironment, ...inFlags };
-  const { dataDir = join(env['HOME'] || homedir(), '.torpor'), ...rest } = checked(settings);
+  const {
+    dataDir = join(env['HOME'] || homedir(), '.torpor'),
+    tlsCert,
+    tlsKey,
+    dataKeyFile,
+    ...rest
+  } = checked(settings);
   const apiKey = env['TORPOR_API_KEY'] || undefined;
   const openaiKey = env['TORPOR_OPENAI_API_KEY'] || undefined;
   const config = {
     ...rest,
+    ...certificateChoice(directory, tlsCert, tlsKey),
     dataDir: resolve(directory, dataDir),
+    ...(dataKeyFile === undefined ? {} : { dataKeyFile: resolve(directory, dataKeyFile) }),
+    awsEnvironment: Object.fromEntries(Object.entries(env).filter(([name]) => name.startsWith('AWS_'))),
     configured: configureSettings([
       ...settingsFromFile(settingsInFile, FILE),
       ...fromDedicatedFlags(inFile, 'file'),
@@ -160,6 +211,7 @@ export async function readConfig(
   };
   refusePublicHostWithoutKey(config);
   refuseUnknownPlans(config);
+  refuseBadStore(config);
   return config;
 }
 
@@ -192,6 +244,15 @@ function runnerEnvironment(env: NodeJS.ProcessEnv): Pick<ServerConfig, 'runnerEn
   return { runnerEnv: Object.fromEntries(pairs) };
 }
 
+function refuseBadStore({ store, durability }: ServerConfig): void {
+  if (store !== undefined) parseStoreAddress(store);
+  else if (durability === 'replicated')
+    throw new TorporError(
+      'invalid_request',
+      `${nameOf('durability')}: "replicated" needs ${nameOf('store')}.`,
+    );
+}
+
 /** Without this check an unknown plan would be noticed only when its user starts a build. */
 function refuseUnknownPlans(config: ServerConfig): void {
   try {
@@ -206,6 +267,18 @@ function refuseUnknownPlans(config: ServerConfig): void {
 }
 
 /** A server that can be reached from outside needs a key that the operator chose. */
+/** A certificate needs its key, and both are of no use without TLS. */
+function certificateChoice(
+  directory: string,
+  cert: string | undefined,
+  key: string | undefined,
+): Pick<ServerConfig, 'tls' | 'certificateFiles'> | undefined {
+  if (cert === undefined && key === undefined) return undefined;
+  if (cert === undefined || key === undefined)
+    throw new TorporError('invalid_request', 'Give both --tls-cert and --tls-key, or neither.');
+  return { tls: true, certificateFiles: { cert: resolve(directory, cert), key: resolve(directory, key) } };
+}
+
 function refusePublicHostWithoutKey({ host, apiKey }: ServerConfig): void {
   if (isLoopbackHost(host) || apiKey !== undefined) return;
   throw new TorporError(

@@ -12,3 +12,4 @@ export type { AppContext } from './route-context.ts';
 export { type Host, serve } from './serve.ts';
 export { DEFAULT_SERVER_SETTINGS, type ServerSettings } from './settings.ts';
 export { type RunningServer, startServer } from './start.ts';
+export { probeStore } from './store/probe-store.ts';

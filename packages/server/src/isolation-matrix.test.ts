@@ -24,6 +24,8 @@ const TABLES: Readonly<Record<string, string>> = {
   build_events: 'job_id IN (SELECT id FROM build_jobs WHERE org = $1)',
   api_keys: 'org = $1',
   orgs: 'id = $1',
+  webhooks: 'org = $1',
+  secrets: 'org = $1',
   jobs: 'sandbox_id IN (SELECT id FROM sandboxes WHERE org = $1)',
 };
 
@@ -57,6 +59,12 @@ beforeAll(async () => {
   await post(`/v1/sandboxes/${ids['sandbox']}/checkpoints`, { name: 'kept' });
   ids['template'] = (await post('/v1/templates', { name: 'secret-template', from: ids['checkpoint'] })).name;
   ids['key'] = (await post('/v1/keys', { name: 'secret-key' })).id;
+  const hook = { url: 'https://hooks.example.com/secret-path' };
+  ids['webhook'] = (await post('/v1/webhooks', hook)).id;
+  ids['secret'] = 'SECRET_OF_DEFAULT';
+  const secret = { host: 'api.example.com', header: 'X-Key', value: 'secret-value' };
+  const set = await server.ask('PUT', `/v1/secrets/${ids['secret']}`, { body: secret });
+  expect(set.statusCode, set.body).toBe(200);
   const program = { command: 'cat' };
   const opened = await post('/v1/sessions', { key: 'secret-thread', program, spawn: false });
   ids['session'] = opened.session.id;
@@ -84,6 +92,8 @@ function pathOf(path: string): string {
     templates: 'template',
     sessions: 'session',
     keys: 'key',
+    webhooks: 'webhook',
+    secrets: 'secret',
     generation: 'job',
     jobs: 'job',
   }[path.split('/')[2] ?? ''];
@@ -94,6 +104,7 @@ function pathOf(path: string): string {
 
 /** Queries and bodies of routes that refuse an empty request. */
 const WELL_FORMED: Readonly<Record<string, { readonly query?: string; readonly body?: object }>> = {
+  'GET /v1/checkpoints': { query: '?name=kept' },
   'POST /v1/sandboxes/{id}/retention': { body: { deletePausedAfterSeconds: 5 } },
   'POST /v1/sandboxes/{id}/timeout': { body: { timeoutSeconds: 5 } },
   'PUT /v1/sandboxes/{id}/network': { body: {} },
@@ -104,11 +115,16 @@ const WELL_FORMED: Readonly<Record<string, { readonly query?: string; readonly b
   'PUT /v1/sandboxes/{id}/files': { query: '?path=a' },
   'DELETE /v1/sandboxes/{id}/files': { query: '?path=a' },
   'POST /v1/sessions/{id}/turns': { body: { input: 'x' } },
+  'POST /v1/webhooks/{id}/replay': { body: { fromPosition: 1 } },
+  'POST /v1/checkpoints/{id}/names': { body: { name: 'mine' } },
   'PATCH /v1/orgs/{id}': { body: { quotas: { sandboxes: 0 } } },
 };
 
 /** Upgrades cannot be injected; terminal.test.ts tests them with a key of another organisation. */
 const SOCKETS = ['GET /v1/sandboxes/{id}/terminal', 'GET /v1/sandboxes/{id}/exec'];
+
+/** Creates a thing of its own organisation under the name; `secrets.test.ts` tests that the other stays as it is. */
+const CREATING = ['PUT /v1/secrets/{name}'];
 
 /** Requests that name a thing of the default organisation elsewhere than in the path. */
 type Asked = readonly [method: string, url: string, body?: object];
@@ -116,6 +132,7 @@ type Asked = readonly [method: string, url: string, body?: object];
 const NAMING: readonly Asked[] = [
   ['POST', '/v1/sandboxes', { from: '{checkpoint}' }],
   ['POST', '/v1/sandboxes', { template: '{template}' }],
+  ['POST', '/v1/sandboxes', { network: { secrets: ['{secret}'] } }],
   ['POST', '/v1/templates', { name: 'x', from: '{checkpoint}' }],
   ['POST', '/v1/sessions', { key: 'k', program: { command: 'cat' }, sandbox: { from: '{checkpoint}' } }],
   ['POST', '/api/generation/start', { project_id: 'secret-project', goal: 'g', previous_job_id: '{job}' }],
@@ -124,13 +141,22 @@ const NAMING: readonly Asked[] = [
   ['POST', '/v1/keys', { name: 'x', operator: true }],
   ['GET', '/v1/keys?orgId=default'],
   ['GET', '/v1/usage?orgId=default'],
+  ['GET', '/v1/audit?orgId=default'],
   ['POST', '/v1/admin/fsck', {}],
   ['GET', '/v1/admin/disk'],
   ['GET', '/v1/admin/awake'],
+  ['GET', '/v1/admin/machine'],
+  ['GET', '/v1/admin/doctor'],
 ];
 
 /** Routes about all organisations. They have tests of their own. */
-const OPERATORS_ONLY = ['/metrics', '/v1/admin/disk', '/v1/admin/awake'];
+const OPERATORS_ONLY = [
+  '/metrics',
+  '/v1/admin/disk',
+  '/v1/admin/awake',
+  '/v1/admin/machine',
+  '/v1/admin/doctor',
+];
 
 /** Requests of E2B's API about one thing of the default organisation. */
 const E2B: readonly Asked[] = [
@@ -194,7 +220,7 @@ describe("a key of another organisation on the default organisation's things", (
     expect(routes.length).toBeGreaterThan(40);
     for (const { method, path } of routes) {
       const name = `${method} ${path}`;
-      if (SOCKETS.includes(name)) continue;
+      if (SOCKETS.includes(name) || CREATING.includes(name)) continue;
       const { query = '', body } = WELL_FORMED[name] ?? {};
       const needsBody = ['POST', 'PATCH'].includes(method);
       await refuses(method, pathOf(path) + query, body ?? (needsBody ? {} : undefined));
@@ -206,7 +232,8 @@ describe("a key of another organisation on the default organisation's things", (
     const lists = routesOf(document).filter(({ method, path }) => method === 'GET' && !path.includes('{'));
     for (const { path } of lists) {
       if (OPERATORS_ONLY.includes(path)) continue;
-      const answer = await server.ask('GET', path, { key: server.keys.other });
+      const { query = '' } = WELL_FORMED[`GET ${path}`] ?? {};
+      const answer = await server.ask('GET', path + query, { key: server.keys.other });
       expect(answer.statusCode, path).toBe(200);
       hidesEverything(answer.body, '');
       for (const item of answer.json().items ?? [])
@@ -248,6 +275,27 @@ describe("a key of another organisation on the default organisation's things", (
     expect([401, 403, 404]).toContain(answer.status);
   });
 
+  it.each(['get_sandbox', 'list_files', 'pause_sandbox', 'kill_sandbox', 'list_checkpoints'])(
+    'is not found by the tool %s of /mcp (R104)',
+    async (name) => {
+      const answer = await fetch(`${url}/mcp?allSandboxes=true`, {
+        method: 'POST',
+        headers: {
+          'x-api-key': server.keys.other,
+          'content-type': 'application/json',
+          accept: 'application/json, text/event-stream',
+        },
+        body: JSON.stringify({
+          jsonrpc: '2.0',
+          id: 1,
+          method: 'tools/call',
+          params: { name, arguments: { sandbox: ids['sandbox'] } },
+        }),
+      });
+      expect(await answer.text()).toContain('not_found: ');
+    },
+  );
+
   it("covers every route of E2B's API (R104)", () => {
     const known = [...E2B.map(([method, path]) => `${method} ${path}`), ...E2B_LISTS.map((p) => `GET ${p}`)];
     const covered = new Set(known.map((name) => name.replace(/\{\w+\}/g, ':id')));
@@ -256,7 +304,7 @@ describe("a key of another organisation on the default organisation's things", (
     const found = routesIn(server.app.server.printRoutes());
     expect(found.length).toBeGreaterThan(60);
     const isElsewhere = (name: string) =>
-      /^HEAD |^\w+ \/(v1|api|health|metrics)\b|^\w+ \/(volumes|secrets|files)\b/.test(name);
+      /^HEAD |^\w+ \/(v1|api|health|metrics|mcp)\b|^\w+ \/(volumes|secrets|files)\b/.test(name);
     const missing = found.filter((name) => !isElsewhere(name) && !covered.has(name));
     // These routes always answer 501.
     expect(missing.filter((name) => !/templates/.test(name))).toEqual([]);

@@ -2,6 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { BUILDS_MIGRATIONS } from '@torpor/builds/migrations';
 import { ENGINE_MIGRATIONS } from '@torpor/engine/migrations';
+import { SECRETS_MIGRATIONS } from '@torpor/secrets/migrations';
 import { SESSIONS_MIGRATIONS } from '@torpor/sessions/migrations';
 
 export const SERVER_MIGRATIONS = fileURLToPath(new URL('../migrations', import.meta.url));
@@ -15,4 +16,5 @@ export const ALL_MIGRATIONS: readonly string[] = [
   SERVER_MIGRATIONS,
   BUILDS_MIGRATIONS,
   SESSIONS_MIGRATIONS,
+  SECRETS_MIGRATIONS,
 ];

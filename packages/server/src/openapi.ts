@@ -36,6 +36,7 @@ export function openapiOptions(version: string): FastifyDynamicSwaggerOptions {
           description: 'From a goal to a preview. Builds have their own error shape.',
         },
         { name: 'keys', description: 'API keys.' },
+        { name: 'page', description: 'Sign-in at the page for people.' },
         { name: 'organisations', description: 'Organisations, their quotas and usage.' },
         { name: 'server', description: 'The server itself.' },
       ],

@@ -3,20 +3,24 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { LayeredCheckpointStore } from '@torpor/checkpoint-store';
-import type { Clock, Report, Runtime } from '@torpor/engine';
+import type { Clock, FaultPoints, Report, Runtime, SecretSource } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import type { OpenedE2bRuntime } from '@torpor/runtime-e2b';
 import {
+  BaseMaker,
   beginRunscUpgrade,
+  checkRunsc,
+  findMachineBase,
   gvisorRuntime,
+  hostChecks,
+  obstacleToBase,
   probeGvisor,
-  type RunningUpgrade,
-  type UpgradeOptions,
 } from '@torpor/runtime-gvisor';
 import { PROCESS_LIMITS, processRuntime } from '@torpor/runtime-process';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 import type { ServerConfig } from './config.ts';
 import { isLoopbackHost } from './http/loopback.ts';
+import type { HostInspection } from './observe/machine-reports.ts';
 
 export interface ChosenRuntime {
   /** The runtime of new sandboxes. */
@@ -25,15 +29,39 @@ export interface ChosenRuntime {
   readonly others?: readonly Runtime[];
   /** Limits of the runtime that users should know. */
   readonly limits: readonly string[];
+  /** Checks what the runtime needs from this machine. */
+  readonly host?: HostInspection;
   /** Leaves running sandboxes running. */
   close?(): Promise<void>;
-  /** Builds a newer runsc in the background, if the current one is old. */
-  beginUpgrade?(onDone: () => void): RunningUpgrade | undefined;
+  /** Makes what the runtime lacks in the background: a newer runsc, then an own root for `base`. */
+  beginUpgrades?(hooks: UpgradeHooks): RuntimeUpgrades;
+}
+
+interface UpgradeHooks {
+  /** Prepares the built-in templates again that are outdated now. */
+  renewTemplates(): void;
+  /** Shows how far the next version of `base` is; null when none is being made. */
+  showPhase(phase: string | null): void;
+}
+
+interface RuntimeUpgrades {
+  /** Makes a new root for `base` in the background. Throws when this host cannot. */
+  rebuildBase(): void;
+  stop(): Promise<void>;
 }
 
 type Wanted = Pick<
   ServerConfig,
-  'runtime' | 'host' | 'dataDir' | 'ahead' | 'configured' | 'runsc' | 'buildRunsc' | 'oldestRunsc'
+  | 'runtime'
+  | 'host'
+  | 'dataDir'
+  | 'ahead'
+  | 'configured'
+  | 'runsc'
+  | 'buildRunsc'
+  | 'oldestRunsc'
+  | 'base'
+  | 'baseMirror'
 >;
 
 export async function chooseRuntime(
@@ -41,13 +69,15 @@ export async function chooseRuntime(
   store: LayeredCheckpointStore,
   clock: Clock,
   report: Report,
+  faults: FaultPoints,
+  secrets?: SecretSource,
 ): Promise<ChosenRuntime> {
   switch (config.runtime) {
     case 'process':
       return { runtime: await openProcess(config, store, clock), limits: PROCESS_LIMITS };
     case 'gvisor':
     case 'auto':
-      return chooseGvisor(config, store, clock, report);
+      return chooseGvisor(config, store, clock, report, faults, secrets);
     case 'e2b': {
       const { dataDir } = config;
       const runtime = await openE2b({ dataDir, settings: settingsOf(config), clock, report }, process.env);
@@ -67,8 +97,10 @@ async function chooseGvisor(
   store: LayeredCheckpointStore,
   clock: Clock,
   report: Report,
+  faults: FaultPoints,
+  secrets: SecretSource | undefined,
 ): Promise<ChosenRuntime> {
-  const { dataDir, runtime: wanted, runsc, buildRunsc, oldestRunsc } = config;
+  const { dataDir, runtime: wanted, runsc, oldestRunsc } = config;
   const probe = await probeGvisor({ dataDir, runsc, signal: new AbortController().signal });
   if (!probe.ok && wanted === 'auto') return fallBack(config, store, clock, probe.why);
   if (!probe.ok) {
@@ -79,26 +111,84 @@ async function chooseGvisor(
   const runtime = await gvisorRuntime({
     dataDir,
     layerStore: store.layerStore,
-    agentDir: await bundleAgent(),
+    agentDir: await bundleAgent({ dataDir }),
     runsc: probe,
     warmPoolSize: config.ahead,
     oldestRunsc,
+    ownBase: config.base === 'host' ? null : () => findMachineBase(),
     settings: settingsOf(config),
+    secrets,
     clock,
+    faults,
     report,
   });
   const hasEarlier = await stat(join(dataDir, 'process')).catch(() => undefined);
   const others = hasEarlier === undefined ? [] : [await openProcess(config, store, clock)];
-  const beginUpgrade = (onDone: () => void) => {
-    // A runsc that the operator configured is not replaced.
-    if (!buildRunsc || runsc !== undefined) return undefined;
-    const adopt: UpgradeOptions['adopt'] = async (built) => {
-      await runtime.adoptRunsc(built);
-      onDone();
-    };
-    return beginRunscUpgrade({ version: probe.version, adopt, report });
+  const beginUpgrades = (hooks: UpgradeHooks) =>
+    beginGvisorUpgrades(config, { runtime, version: probe.version, report, ...hooks });
+  const limits = limitsOfBase(config);
+  const host: HostInspection = {
+    quick: async (signal) => [await checkRunsc({ dataDir, runsc, signal })],
+    all: (signal) => hostChecks({ dataDir, runsc, signal }),
   };
-  return { runtime, others, limits: [], close: () => runtime.close(), beginUpgrade };
+  return { runtime, others, limits, host, close: () => runtime.close(), beginUpgrades };
+}
+
+/** Said at the start while `base` is a view of the host. */
+function limitsOfBase({ base }: Wanted): string[] {
+  if (base === 'host' || findMachineBase() !== undefined) return [];
+  const obstacle = obstacleToBase();
+  const view = 'Sandboxes see the system directories of this machine, read-only';
+  return obstacle === undefined
+    ? [`${view}, until a root for the template base is made (some minutes; torpor template ls).`]
+    : [`${view}: no root for the template base can be made, because ${obstacle}.`];
+}
+
+interface GvisorUpgradeContext extends UpgradeHooks {
+  readonly runtime: Awaited<ReturnType<typeof gvisorRuntime>>;
+  readonly version: string;
+  readonly report: Report;
+}
+
+function beginGvisorUpgrades(
+  { runsc, buildRunsc, base, baseMirror }: Wanted,
+  { runtime, version, report, renewTemplates, showPhase }: GvisorUpgradeContext,
+): RuntimeUpgrades {
+  const adopt = async (built: { readonly program: string; readonly version: string }) => {
+    await runtime.adoptRunsc(built);
+    renewTemplates();
+  };
+  // A runsc that the operator configured is not replaced.
+  const runscUpgrade =
+    buildRunsc && runsc === undefined ? beginRunscUpgrade({ version, adopt, report }) : undefined;
+  const maker = new BaseMaker({
+    node: process.execPath,
+    mirror: baseMirror,
+    onPhase: showPhase,
+    onMade: renewTemplates,
+    report,
+  });
+  // One after the other: both keep the processors busy for a minute or two.
+  const ensuring =
+    base === 'host' ? undefined : (runscUpgrade?.over ?? Promise.resolve()).then(() => maker.ensure());
+  return {
+    rebuildBase: () => {
+      const obstacle = base === 'host' ? 'the setting "base" is "host"' : maker.obstacle();
+      if (obstacle !== undefined) throw noOwnBase(obstacle);
+      maker.rebuild();
+    },
+    stop: async () => {
+      await runscUpgrade?.stop();
+      await maker.stop();
+      await ensuring;
+    },
+  };
+}
+
+function noOwnBase(obstacle: string): TorporError {
+  return new TorporError('capability_unsupported', `No root for "base" can be made here: ${obstacle}.`, {
+    hint: 'torpor doctor shows what is missing.',
+  });
 }
 
 /** The process runtime does not isolate sandboxes, so it is refused for a server that other machines can reach. */
@@ -153,7 +243,7 @@ async function openE2b(
 
 async function openProcess(config: Wanted, store: LayeredCheckpointStore, clock: Clock): Promise<Runtime> {
   const { dataDir } = config;
-  const agentDir = await bundleAgent();
+  const agentDir = await bundleAgent({ dataDir });
   const settings = settingsOf(config);
   return processRuntime({ dataDir, agentDir, clock, settings, sealedPath: (id) => store.path(id) });
 }

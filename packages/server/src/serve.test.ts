@@ -103,6 +103,9 @@ describe('the server program', () => {
     const first = await started();
     const key = (await readFile(join(directory, 'data/api-key'), 'utf8')).trim();
     expect(first.lines.join('\n')).toContain(key);
+    expect(first.lines.join('\n')).toMatch(
+      /^page \(this link signs in once\): http:\/\/127\.0\.0\.1:\d+\/#sign-in=[0-9a-f]{64}$/m,
+    );
     expect(first.lines.at(-1)).toMatch(
       /^torpor ready http:\/\/127\.0\.0\.1:\d+ runtime=process keeps=files /,
     );
@@ -122,6 +125,7 @@ describe('the server program', () => {
 
     const second = await started();
     expect(second.lines.join('\n')).not.toContain(key);
+    expect(second.lines.join('\n')).not.toContain('#sign-in=');
     expect(await ask(second.url, 'GET', `/v1/sandboxes/${id}`)).toMatchObject({
       state: 'running',
       generation: 1,

@@ -46,6 +46,7 @@ export async function serve(
     const server = await startServer(config, {
       log,
       faults: faultsFrom(env, host.killSelf),
+      env,
       ...(choose === undefined ? {} : { choose }),
     });
     printStartPage(server, host);
@@ -79,7 +80,7 @@ const KEEPS = { memory: 'memory+files', files: 'files', none: 'nothing' } as con
 const LIMITS_SHOWN = 3;
 
 function printStartPage(
-  { url, domain, authorityFile, key, runtime, config }: RunningServer,
+  { url, domain, authorityFile, key, pageUrl, runtime, config }: RunningServer,
   host: Host,
 ): void {
   const { limits, name, capabilities } = runtime;
@@ -92,6 +93,11 @@ function printStartPage(
     );
   }
   host.print(`previews: ${new URL(url).protocol}//<port>-<id>.${domain}`);
+  host.print(
+    key.made === null
+      ? `page: ${pageUrl} (sign in with an API key, or by the link that \`npx torpor page\` prints)`
+      : `page (this link signs in once): ${pageUrl}`,
+  );
   host.print(`torpor ready ${url} runtime=${name} keeps=${KEEPS[capabilities.pause]} data=${config.dataDir}`);
   host.print('try:');
   host.print('  npx torpor build "a live dashboard"');

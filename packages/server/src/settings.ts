@@ -35,6 +35,9 @@ export const SERVER_SETTINGS = {
   keyCheckMs: duration(15_000, 'How often the key of an open stream or socket is checked again.', {
     min: 100,
   }),
+  certificateEveryMs: duration(10_000, 'How often the files of --tls-cert and --tls-key are read again.', {
+    min: 10,
+  }),
   stopMs: duration(10_000, 'How long a stop waits for requests, and then for operations.', { min: 0 }),
   maxJsonBytes: byteCount(1024 ** 2, 'Maximum size of a JSON body.', { min: 1_024, max: 1024 ** 3 }),
   maxTemplateBytes: byteCount(8 * 1024 ** 3, 'Maximum size of the archive of a template as it is sent.'),
@@ -43,6 +46,11 @@ export const SERVER_SETTINGS = {
     'Maximum bytes of stdout and of stderr in an answer that is not a stream.',
     { max: 512 * 1024 ** 2 },
   ),
+  pageSessionMs: duration(7 * DAY_MS, 'How long a browser stays signed in at the page.', {
+    min: 60_000,
+    max: YEAR_MS,
+  }),
+  pageLinkMs: duration(900_000, 'How long a one-time link to the page can be used.', { max: DAY_MS }),
   replayMs: duration(DAY_MS, 'How long the answer to a request is kept for its idempotency key.', {
     max: YEAR_MS,
   }),

@@ -3,8 +3,9 @@ import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import type { Server as TlsServer } from 'node:tls';
 import type { BuildContext } from '@torpor/builds';
-import { adoptGvisorLayers, openDirectoryStore } from '@torpor/checkpoint-store';
+import { adoptDataDirectory, openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
   createEngine,
@@ -14,8 +15,15 @@ import {
   randomIds,
   systemClock,
 } from '@torpor/engine';
-import { type LocalCertificate, localCertificate } from '@torpor/gateway';
-import { type Capabilities, TorporError } from '@torpor/protocol';
+import {
+  type LocalCertificate,
+  localCertificate,
+  readCertificateFiles,
+  watchCertificateFiles,
+} from '@torpor/gateway';
+import { Images } from '@torpor/images';
+import { type Capabilities, DEFAULT_ORG, TorporError } from '@torpor/protocol';
+import { encryptionKey, Secrets } from '@torpor/secrets';
 import { Sessions } from '@torpor/sessions';
 import manifest from '../package.json' with { type: 'json' };
 import { type App, buildApp } from './app.ts';
@@ -25,6 +33,7 @@ import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
 import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
+import { hashKey, keyIdOf } from './keys/api-key.ts';
 import { ensureFirstKey, type FirstKey } from './keys/first-key.ts';
 import { ensureSecret } from './keys/server-secret.ts';
 import { ALL_MIGRATIONS } from './migrations.ts';
@@ -32,11 +41,17 @@ import { watchLedger } from './observe/ledger-watch.ts';
 import type { Log } from './observe/log.ts';
 import { Metrics } from './observe/metrics.ts';
 import { reportTo } from './observe/report.ts';
+import { openTracing } from './observe/tracing.ts';
+import { pageLink } from './page/page-link.ts';
+import { PageSessions } from './page/page-sessions.ts';
+import { openPageSource } from './page/page-source.ts';
 import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { agentProcesses } from './sandbox/agent-processes.ts';
 import { agentTurnPort } from './sessions/agent-turn-port.ts';
+import { openReplicas } from './store/open-replicas.ts';
 import { openUploads } from './uploads.ts';
+import { openWebhooks } from './webhooks/open-webhooks.ts';
 
 export interface RunningServer {
   readonly url: string;
@@ -46,6 +61,8 @@ export interface RunningServer {
   readonly authorityFile?: string;
   readonly config: ServerConfig;
   readonly key: FirstKey;
+  /** The page for people. At the first start it is a one-time link. */
+  readonly pageUrl: string;
   readonly runtime: {
     readonly name: string;
     readonly capabilities: Capabilities;
@@ -58,6 +75,8 @@ export interface RunningServer {
 export interface StartOptions {
   readonly log: Log;
   readonly faults: FaultPoints;
+  /** The variables of OpenTelemetry. Absent: nothing is traced. */
+  readonly env?: NodeJS.ProcessEnv;
   /** Replaces the choice of the runtime in tests. */
   readonly choose?: typeof chooseRuntime;
 }
@@ -73,15 +92,24 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const db = await openDatabase(config, reserve);
   cleanup.defer(() => db.close());
   await migrate(db, ALL_MIGRATIONS);
-  await adoptGvisorLayers(dataDir);
+  await adoptDataDirectory(dataDir);
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
   const report = reportTo(options.log, metrics);
-  const chosen = await (options.choose ?? chooseRuntime)(config, store, systemClock, report);
+  const secret = await ensureSecret(dataDir, randomBytes);
+  const secrets = new Secrets({ db, clock: systemClock, key: encryptionKey(secret), randomBytes });
+  const choose = options.choose ?? chooseRuntime;
+  const chosen = await choose(config, store, systemClock, report, options.faults, secrets);
   cleanup.defer(() => chosen.close?.());
   const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
-  const secret = await ensureSecret(dataDir, randomBytes);
-  const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics };
+  const tracing = await openTracing(options.env ?? {}, {
+    version: manifest.version,
+    serverId,
+    report,
+  });
+  // Deferred before the engine, so that it stops after the last operation.
+  cleanup.defer(() => tracing.stop());
+  const shared = { db, clock: systemClock, randomBytes, log: options.log, metrics, tracing };
   // Engine and gateway need each other: the engine closes the gateway's gates, the gateway wakes sandboxes.
   const gateway = openGateway({
     ...shared,
@@ -98,20 +126,33 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     gate: gateway.gates,
     clock: systemClock,
     processes: agentProcesses,
+    secrets,
     ids: randomIds,
     settings: settings.engine,
     faults: options.faults,
     report,
+    tracing,
     serverId,
     ownsDataDirectory: config.database === undefined,
     dataDirectoryId: directory.id,
     reserve,
+    replicas: await openReplicas(config, store, db, settings.store),
+    storeSettings: settings.store,
+    durability: config.durability,
   });
   cleanup.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   cleanup.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
   await engine.start();
-  const upgrade = chosen.beginUpgrade?.(() => engine.renewTemplates());
-  cleanup.defer(() => upgrade?.stop());
+  const upgrades = chosen.beginUpgrades?.({
+    renewTemplates: () => engine.renewTemplates(),
+    showPhase: (phase) => {
+      engine
+        .setTemplatePhase(chosen.runtime.name, 'base', phase)
+        .catch((error: unknown) => report('the progress of a template could not be written', { error }));
+    },
+  });
+  cleanup.defer(() => upgrades?.stop());
+  const alone = config.database === undefined;
   const sessions = new Sessions({
     engine,
     db,
@@ -124,6 +165,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   });
   cleanup.defer(() => sessions.stop());
   await sessions.start();
+  const webhooks = openWebhooks(
+    { engine, db, clock: systemClock, ids: randomIds, serverId, serverSecret: secret, report, alone },
+    settings.webhooks,
+    config.webhookNetworks ?? [],
+    (point) => options.faults.pass(point),
+  );
+  cleanup.defer(() => webhooks.stop());
+  await webhooks.start();
   const key = await ensureFirstKey({ db, clock: systemClock, randomBytes }, dataDir, config.apiKey);
   const certificate = config.tls ? await certificateFor(config) : undefined;
   const previews = new PreviewClient();
@@ -135,16 +184,20 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ids: randomIds,
     settings: settings.runtimes,
   });
-  const alone = config.database === undefined;
   const pass: BuildContext['pass'] = (point) => options.faults.pass(point);
   const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, pass, serverId, alone }, config);
   cleanup.defer(() => builds.stop());
+  const { pageSessionMs: sessionMs, pageLinkMs: linkMs } = settings.server;
+  const pageSessions = new PageSessions({ ...shared, secret, sessionMs, linkMs });
   const app = await buildApp({
     ...shared,
     engine,
     sessions,
+    webhooks,
+    secrets,
     ids: randomIds,
     uploads: await openUploads(join(dataDir, 'uploads')),
+    images: new Images({ allowed: config.registryNetworks ?? [], clock: systemClock }),
     settings: settings.server,
     settingsList,
     version: manifest.version,
@@ -154,33 +207,69 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
       machine: hostname(),
       allowed: config.allowedHosts ?? [],
     }),
+    pageSessions,
+    page: openPageSource(),
     gateway,
     builds,
+    ...(chosen.host === undefined ? {} : { host: chosen.host }),
+    ...(upgrades === undefined ? {} : { rebuildBase: upgrades.rebuildBase }),
     ...(certificate === undefined ? {} : { tls: certificate }),
   });
   cleanup.defer(() => app.stop());
+  const { certificateFiles: files } = config;
+  if (files !== undefined && certificate !== undefined) {
+    const stopped = new AbortController();
+    cleanup.defer(() => stopped.abort());
+    const secure = app.server.server as unknown as TlsServer;
+    void watchCertificateFiles({
+      files,
+      current: certificate,
+      clock: systemClock,
+      everyMs: settings.server.certificateEveryMs,
+      // New connections get the new certificate; open ones stay as they are.
+      onChange: (renewed) => secure.setSecureContext(renewed),
+      report,
+      signal: stopped.signal,
+    });
+  }
   const url = await listen(app, config);
   const domain = config.domain ?? (url.port === '' ? DEFAULT_DOMAIN : `${DEFAULT_DOMAIN}:${url.port}`);
   gateway.setPublicAddress({ domain, scheme: config.tls ? 'https' : 'http' });
   previews.setAddress(url);
   await builds.start();
-  cleanup.defer(await writeAddressFile(dataDir, url.origin));
+  cleanup.defer(await writeAddressFile(dataDir, url.origin, config.store));
   const running = cleanup.move();
   return {
     url: url.origin,
     domain,
-    ...(certificate === undefined ? {} : { authorityFile: certificate.authorityFile }),
+    ...(certificate?.authorityFile === undefined ? {} : { authorityFile: certificate.authorityFile }),
     config,
     key,
+    pageUrl: pageUrlOf(url, key, pageSessions),
     runtime: describe(chosen),
     stop: () => running.disposeAsync(),
   };
 }
 
+/** The first start has printed no key before, so its page link signs in by itself. */
+function pageUrlOf({ origin }: URL, { made }: FirstKey, sessions: PageSessions): string {
+  if (made === null) return `${origin}/`;
+  const { code } = sessions.makeLink({
+    org: DEFAULT_ORG,
+    keyId: keyIdOf(hashKey(made)),
+    readOnly: false,
+  });
+  return pageLink(origin, code);
+}
+
 /** Browsers resolve names below `localhost` to this machine without DNS. */
 const DEFAULT_DOMAIN = 'sbx.localhost';
 
-function certificateFor({ dataDir, domain = DEFAULT_DOMAIN, host }: ServerConfig): Promise<LocalCertificate> {
+type ServerCertificate = Omit<LocalCertificate, 'authorityFile'> & Partial<LocalCertificate>;
+
+function certificateFor(config: ServerConfig): Promise<ServerCertificate> {
+  const { dataDir, domain = DEFAULT_DOMAIN, host, certificateFiles } = config;
+  if (certificateFiles !== undefined) return readCertificateFiles(certificateFiles, systemClock.now());
   const ctx = { directory: join(dataDir, 'tls'), clock: systemClock, randomBytes };
   return localCertificate(ctx, domain.replace(/:\d+$/, '').toLowerCase(), host);
 }
@@ -219,10 +308,14 @@ async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL>
  * Tells the command line where the server of this data directory listens. Returns a function that removes the file. A
  * server that was killed leaves its file behind; the process id in the file shows that.
  */
-async function writeAddressFile(dataDir: string, url: string): Promise<() => Promise<void>> {
+async function writeAddressFile(
+  dataDir: string,
+  url: string,
+  store: string | undefined,
+): Promise<() => Promise<void>> {
   const file = join(dataDir, 'server.json');
   const unfinished = `${file}.${process.pid}`;
-  await writeFile(unfinished, `${JSON.stringify({ url, pid: process.pid })}\n`, { mode: 0o600 });
+  await writeFile(unfinished, `${JSON.stringify({ url, pid: process.pid, store })}\n`, { mode: 0o600 });
   await rename(unfinished, file);
   return () => rm(file, { force: true });
 }

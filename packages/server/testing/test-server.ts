@@ -3,7 +3,14 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type EngineDependencies, type Runtime, randomIds, type Settings, systemClock } from '@torpor/engine';
+import {
+  type Database,
+  type EngineDependencies,
+  type Runtime,
+  randomIds,
+  type Settings,
+  systemClock,
+} from '@torpor/engine';
 import {
   type DatabaseKind,
   type MemoryRuntimeOptions,
@@ -11,8 +18,11 @@ import {
   type VirtualStore,
   type World,
 } from '@torpor/engine/testing';
+import { Images } from '@torpor/images';
 import type { ErrorBody, SandboxId } from '@torpor/protocol';
+import { encryptionKey, Secrets } from '@torpor/secrets';
 import { DEFAULT_SESSION_SETTINGS, Sessions } from '@torpor/sessions';
+import { DEFAULT_WEBHOOK_SETTINGS } from '@torpor/webhooks';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import { type App, buildApp } from '../src/app.ts';
 import { HostNames } from '../src/http/host-names.ts';
@@ -20,13 +30,16 @@ import { createKey } from '../src/keys/manage.ts';
 import { openLog } from '../src/observe/log.ts';
 import { Metrics } from '../src/observe/metrics.ts';
 import { reportTo } from '../src/observe/report.ts';
+import { type ServerTracing, tracingOff } from '../src/observe/tracing.ts';
 import { createOrg } from '../src/orgs/manage.ts';
+import { PageSessions } from '../src/page/page-sessions.ts';
 import type { AppContext } from '../src/route-context.ts';
 import { agentProcesses } from '../src/sandbox/agent-processes.ts';
 import { agentTurnPort } from '../src/sessions/agent-turn-port.ts';
 import { configureSettings } from '../src/settings/configured.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
 import { openUploads } from '../src/uploads.ts';
+import { openWebhooks } from '../src/webhooks/open-webhooks.ts';
 import { AgentRuntime } from './agent-runtime.ts';
 
 export interface TestServerOptions {
@@ -38,6 +51,13 @@ export interface TestServerOptions {
   readonly wrap?: (ctx: EngineDependencies, runtime: AgentRuntime) => Partial<EngineDependencies>;
   /** Whether the session reconciler runs and retries waiting turns. */
   readonly sessionRounds?: boolean;
+  /** Networks that webhooks may be sent to. Undefined: no webhook is sent. */
+  readonly webhookNetworks?: readonly string[];
+  readonly tracing?: ServerTracing;
+  /** Networks that images may be fetched from. */
+  readonly registryNetworks?: readonly string[];
+  /** The configuration of Docker with the server's credentials for registries. */
+  readonly dockerConfig?: string;
   readonly wrapApp?: (ctx: AppContext) => Partial<AppContext>;
 }
 
@@ -74,6 +94,8 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
   const logger = openLog({ level: 'debug', destination: { write: (line: string) => void log.push(line) } });
   const metrics = new Metrics({ process: false });
   let runtime: AgentRuntime | undefined;
+  const key = encryptionKey(randomBytes(32));
+  const secretsOf = (db: Database) => new Secrets({ db, clock: systemClock, key, randomBytes });
   const world = await makeWorld(options.kind ?? 'sqlite', {
     ...(options.engineSettings === undefined ? {} : { settings: options.engineSettings }),
     parts: (base) => {
@@ -82,9 +104,11 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
         ...base,
         clock: systemClock,
         processes: agentProcesses,
+        secrets: secretsOf(base.db),
         ids: randomIds,
         runtimes: new Map<string, Runtime>([[runtime.name, runtime]]),
         report: reportTo(logger, metrics),
+        ...(options.tracing === undefined ? {} : { tracing: options.tracing }),
       };
       return { ...ctx, ...options.wrap?.(ctx, runtime) };
     },
@@ -102,19 +126,50 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     atFaultPoint: () => {},
   });
   await sessions.start({ rounds: options.sessionRounds ?? false });
+  const webhooks = openWebhooks(
+    {
+      engine: world.engine,
+      db: world.db,
+      clock: systemClock,
+      ids: randomIds,
+      serverId: 'test',
+      serverSecret: randomBytes(32),
+      report: reportTo(logger, metrics),
+      alone: true,
+    },
+    DEFAULT_WEBHOOK_SETTINGS,
+    options.webhookNetworks ?? [],
+  );
+  await webhooks.start({ deliver: options.webhookNetworks !== undefined });
   const plain: AppContext = {
     engine: world.engine,
     sessions,
+    webhooks,
+    secrets: secretsOf(world.db),
     db: world.db,
     clock: systemClock,
     ids: randomIds,
     randomBytes,
     uploads: await openUploads(uploadsDir),
+    images: new Images({
+      allowed: options.registryNetworks ?? [],
+      clock: systemClock,
+      dockerConfig: options.dockerConfig ?? join(uploadsDir, 'no-docker-config'),
+    }),
     settings,
     settingsList: configureSettings([]).list,
     log: logger,
     metrics,
+    tracing: options.tracing ?? tracingOff,
     version: '0.0.0-test',
+    pageSessions: new PageSessions({
+      db: world.db,
+      clock: systemClock,
+      randomBytes,
+      secret: new Uint8Array(32),
+      sessionMs: settings.pageSessionMs,
+      linkMs: settings.pageLinkMs,
+    }),
     hostNames: new HostNames({ host: '127.0.0.1', domain: 'sbx.localhost', machine: 'test', allowed: [] }),
   };
   const keyParts = { db: world.db, clock: systemClock, randomBytes };
@@ -151,6 +206,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     dispose: async () => {
       await app.stop();
       await sessions.stop();
+      await webhooks.stop();
       await world.dispose();
       await runtime?.dispose();
       await rm(uploadsDir, { recursive: true });

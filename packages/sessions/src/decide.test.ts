@@ -31,7 +31,7 @@ describe('decide', () => {
     ['pausing', sandbox('pausing'), undefined, 'wait'],
     ['resuming', sandbox('resuming'), undefined, 'wait'],
     ['paused', sandbox('paused'), undefined, 'resume'],
-    ['paused, resume in the way of another', sandbox('paused'), failed('transitioning'), 'wait'],
+    ['paused, another operation is under way', sandbox('paused'), failed('transitioning'), 'wait'],
     ['paused, platform away', sandbox('paused'), failed('unreachable'), 'refuse'],
     ['paused, machine full', sandbox('paused'), failed('capacity'), 'refuse'],
     ['paused, store away', sandbox('paused'), failed('checkpoint_unreadable'), 'refuse'],

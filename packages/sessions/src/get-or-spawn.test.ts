@@ -122,7 +122,7 @@ describe.each(testedDatabases)('getOrSpawn on %s', (kind) => {
     const { start } = here.world.runtime;
     here.world.runtime.start = async (instance, ...rest) =>
       instance.sandboxId === sandboxId
-        ? { kind: 'memory', lost: [] }
+        ? { mode: 'memory', lost: [] }
         : start.call(here.world.runtime, instance, ...rest);
     const { session, sandbox } = await spawn();
     expect(sandbox?.id).not.toBe(sandboxId);

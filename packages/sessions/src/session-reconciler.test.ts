@@ -141,7 +141,7 @@ describe.each(testedDatabases)('the session reconciler on %s', (kind) => {
     const { start, destroy } = here.world.runtime;
     here.world.runtime.start = async (instance, ...rest) =>
       instance.sandboxId === sandboxId
-        ? { kind: 'files', lost: [] }
+        ? { mode: 'files', lost: [] }
         : start.call(here.world.runtime, instance, ...rest);
     await here.sessions.getOrSpawn(caller, id);
     here.world.runtime.destroy = () => Promise.reject(new Error('not now'));

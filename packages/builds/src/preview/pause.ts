@@ -1,4 +1,4 @@
-/** Pauses the preview of a ready build, and records that it is paused. */
+/** Pauses the preview of a ready build, and records that it is paused. The API calls this a snapshot (`snapshot.updated`). */
 import { type CheckpointId, type SandboxId, type SnapshotOutcome, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import type { BuildJob } from '../jobs/job.ts';
@@ -17,7 +17,7 @@ export async function pauseBuild(
 }
 
 /** Pauses the preview on request. Never throws (R41): the outcome says what happened. */
-export async function snapshotBuild(
+export async function pauseOnRequest(
   ctx: BuildContext,
   job: BuildJob,
   sandboxId: SandboxId,

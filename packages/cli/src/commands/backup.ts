@@ -39,8 +39,17 @@ export const define: Define = (command, handler) => {
       const result = await cli.withSpinner(() => words.now, work);
       cli.answer(result, () =>
         [
-          ...result.unsaved.map(({ id, code, message }) => `${id} is not saved (${code}): ${message}`),
+          ...result.unsaved.map(
+            ({ id, part, code, message }) =>
+              `${part === 'memory' ? `the memory of ${id}` : id} is not saved (${code}): ${message}`,
+          ),
           `${result.directory} has ${result.checkpoints} checkpoints and ${result.layers} layers, ${bytes(result.bytes)}`,
+          ...(result.secrets.length === 0
+            ? []
+            : [`a restore needs the secrets in it: ${result.secrets.join(', ')}; keep the backup private`]),
+          ...result.missingDataKeys.map(
+            (id) => `the data key ${id} of the store is not in it: keep its file (--data-key-file) too`,
+          ),
           ...(result.database === 'none' ? ['the database is not in it'] : []),
         ].join('\n'),
       );

@@ -1,4 +1,4 @@
-/** `torpor checkpoints` with `ls`, `get`, `verify` and `rm`. */
+/** `torpor checkpoints` with `ls`, `get`, `name`, `verify` and `rm`. */
 import type { CheckpointId, CheckpointView } from '@torpor/protocol';
 import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
@@ -45,6 +45,18 @@ export const define: Define = (command, handler) => {
       }),
     );
   command
+    .command('name')
+    .summary('give a checkpoint a name, and keep it')
+    .argument('<checkpoint>', 'checkpoint id')
+    .argument('<name>', 'a name that no other checkpoint of the sandbox has')
+    .action(
+      handler(async (cli, [id, name]) => {
+        const { checkpoints } = await cli.torpor();
+        const checkpoint = await checkpoints.name(id as CheckpointId, name ?? '', { signal: cli.signal });
+        cli.answer(checkpoint, () => checkpointDetails(checkpoint, cli.io.now(), cli.io.colors));
+      }),
+    );
+  command
     .command('verify')
     .summary('read the contents of a checkpoint and check them')
     .argument('<checkpoint>', 'checkpoint id')
@@ -53,7 +65,11 @@ export const define: Define = (command, handler) => {
         const { checkpoints } = await cli.torpor();
         const work = checkpoints.verify(id as CheckpointId, { signal: cli.signal });
         const checkpoint = await cli.withSpinner(`Reading ${id}…`, work);
-        cli.answer(checkpoint, () => checkpointDetails(checkpoint, cli.io.now(), cli.io.colors));
+        const { unusableMemory } = checkpoint;
+        cli.answer(checkpoint, () => {
+          const details = checkpointDetails(checkpoint, cli.io.now(), cli.io.colors);
+          return unusableMemory ? `${details}\nits memory cannot be restored: ${unusableMemory}` : details;
+        });
         return checkpoint.health === 'damaged' ? EXIT.general : EXIT.ok;
       }),
     );

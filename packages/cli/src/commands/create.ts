@@ -24,7 +24,9 @@ interface CreateOptions {
   autoResume: boolean;
   fallback?: ('files' | 'previous' | 'template')[];
   preview?: 'public' | 'private';
+  requestHost?: string;
   network?: 'internet' | 'none';
+  secret?: readonly string[];
   memory?: number;
   cpus?: number;
   runtime?: string;
@@ -62,9 +64,14 @@ export const define: Define = (command, handler) => {
     .addOption(
       new Option('--preview <who>', 'access to its ports (default: public)').choices(['public', 'private']),
     )
+    .option(
+      '--request-host <host>',
+      'the Host that its programs get, such as localhost (default: of the preview)',
+    )
     .addOption(
       new Option('--network <mode>', 'what it may reach (default: internet)').choices(['internet', 'none']),
     )
+    .option('--secret <name>', 'secret that it uses and never sees (repeatable)', collectValues)
     .option('--memory <MB>', 'memory limit', parseNumber)
     .option('--cpus <n>', 'processor limit', parseNumber)
     .option('--runtime <name>', "runtime (default: the server's)");
@@ -91,7 +98,7 @@ export const define: Define = (command, handler) => {
 };
 
 function requestOf(options: CreateOptions): CreateRequest {
-  const { memory, cpus, network, env, metadata, service } = options;
+  const { memory, cpus, network, secret, env, metadata, service } = options;
   return withoutUndefined({
     name: options.name,
     template: options.template,
@@ -105,10 +112,14 @@ function requestOf(options: CreateOptions): CreateRequest {
     autoResume: options.autoResume ? undefined : false,
     fallback: options.fallback,
     preview: options.preview,
+    requestHost: options.requestHost,
     env: parsePairs('--env', env),
     metadata: parsePairs('--metadata', metadata),
     services: service?.map(serviceOf),
-    network: network === undefined ? undefined : { mode: network },
+    network:
+      network === undefined && secret === undefined
+        ? undefined
+        : withoutUndefined({ mode: network, secrets: secret }),
     resources:
       memory === undefined && cpus === undefined ? undefined : withoutUndefined({ memoryMb: memory, cpus }),
   }) as CreateRequest;

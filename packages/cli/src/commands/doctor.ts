@@ -8,6 +8,7 @@ import { checkGvisor } from '../doctor/gvisor.ts';
 import { checkDatabase, checkDataDirectory, checkNode } from '../doctor/machine.ts';
 import { checkServer } from '../doctor/server.ts';
 import { isChanged, settingsText } from '../doctor/settings.ts';
+import { checkStore } from '../doctor/store.ts';
 import { EXIT } from '../exit-codes.ts';
 
 export const define: Define = (command, handler) => {
@@ -28,6 +29,7 @@ export const define: Define = (command, handler) => {
         checkNode(process.version),
         await checkDataDirectory(dataDir),
         ...(await checkDatabase(cli.io.env['TORPOR_DATABASE_URL'])),
+        ...(await cli.withSpinner('Checking the store…', checkStore(dataDir, cli.io.env, cli.signal))),
         ...(await cli.withSpinner(
           'Checking gVisor…',
           checkGvisor(dataDir, cli.io.env['TORPOR_RUNTIME'], cli.signal),

@@ -15,6 +15,7 @@ interface OrgOption {
 interface CreateOptions extends OrgOption {
   readonly subject?: string;
   readonly operator?: boolean;
+  readonly readOnly?: boolean;
   readonly expires?: number;
 }
 
@@ -51,10 +52,11 @@ export const define: Define = (command, handler) => {
     .option('--subject <user>', 'user of the key (default: a service key)')
     .addOption(ofOrg())
     .option('--operator', 'operator key: it may also manage organisations')
+    .option('--read-only', 'it sees everything and changes nothing')
     .option('--expires <span>', 'how long it is valid, as 2h or 90d', parseSpan)
     .action(
-      handler<CreateOptions>(async (cli, [name = ''], { org, subject, operator, expires }) => {
-        const wanted = withoutUndefined({ subject, operator, expiresInSeconds: expires });
+      handler<CreateOptions>(async (cli, [name = ''], { org, subject, operator, readOnly, expires }) => {
+        const wanted = withoutUndefined({ subject, operator, readOnly, expiresInSeconds: expires });
         const request = { name, ...wanted } as CreateKeyRequest;
         const made = await (await cli.torpor()).keys.create(request, { orgId: org, signal: cli.signal });
         cli.answer(made, () => made.key);

@@ -9,7 +9,7 @@ export const define: Define = (command, handler) => {
   addExamples(command, {
     examples: [
       [
-        'torpor restore /backups/monday --data-dir /var/lib/torpor',
+        'torpor restore /backups/monday --data-dir /var/lib/torpor/data',
         'then `torpor up` with the same data directory',
       ],
     ],

@@ -1,16 +1,26 @@
-/** `torpor template` with `ls`, `create` and `rm`. */
+/** `torpor template` with `ls`, `create`, `build`, `rebuild` and `rm`. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { CheckpointId, Service, TemplateView } from '@torpor/protocol';
+import type { Torpor } from '@torpor/sdk';
 import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { columns } from '../columns.ts';
 import { CliError } from '../failure.ts';
 import { parseNumber, parseSpan, relative } from '../human-units.ts';
+import { registryCredentials } from '../registry-credentials.ts';
 import { collectValues, parsePairs } from '../repeated-options.ts';
 import { openRoot } from '../root-archive.ts';
 import { withoutUndefined } from '../without-undefined.ts';
+import { defineBuild } from './template-build.ts';
 
 interface CreateOptions {
   from?: string;
+  image?: string;
+  ociArchive?: string;
+  dockerArchive?: string;
+  registryUser?: string;
+  registryPasswordStdin?: boolean;
+  entrypoint?: boolean;
   start?: string;
   port?: number;
   readyPath?: string;
@@ -28,12 +38,18 @@ export const define: Define = (command, handler) => {
     .action(handler((cli) => list(cli)));
   command
     .command('create')
-    .summary('create a template from a checkpoint, a directory or an archive')
+    .summary('create a template from an image, a checkpoint, a directory or an archive')
     .argument('<name>', 'name of the template')
-    .requiredOption(
+    .option(
       '--from <source>',
       'checkpoint id, ckpt_…; or a local directory or tar file with a root filesystem',
     )
+    .option('--image <reference>', 'image in a registry, name:tag or name@sha256:…; the server fetches it')
+    .option('--oci-archive <file>', 'local image, as skopeo and buildah write it')
+    .option('--docker-archive <file>', 'local image, as docker save writes it')
+    .option('--registry-user <name>', "user at the registry (default: the server's docker login)")
+    .option('--registry-password-stdin', 'read the password of the registry from stdin')
+    .option('--entrypoint', 'run ENTRYPOINT and CMD of the image in every sandbox of this template')
     .option('--start <command>', 'command that runs in every sandbox of this template')
     .option('--port <port>', 'port of the command; the template is ready when it listens', parseNumber)
     .option('--ready-path <path>', 'path that must answer with a status below 500')
@@ -42,6 +58,13 @@ export const define: Define = (command, handler) => {
     .option('--description <text>', 'description of the template')
     .option('--runtime <name>', "runtime (default: the server's)")
     .action(handler<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)));
+  defineBuild(command, handler);
+  command
+    .command('rebuild')
+    .summary('make the root of base again, with the updates of its packages')
+    .argument('<name>', 'name of the built-in template')
+    .option('--wait', 'wait until new sandboxes use it')
+    .action(handler<{ wait?: boolean }>((cli, [name = ''], options) => rebuild(cli, name, options)));
   command
     .command('rm')
     .alias('delete')
@@ -61,6 +84,17 @@ export const define: Define = (command, handler) => {
         'from a local root filesystem',
       ],
       ['torpor create --template app', 'npm start already runs in it'],
+      ['torpor template create node --image node:24-slim', 'an image of Docker Hub'],
+      [
+        'torpor template create web --image ghcr.io/acme/web:1 --registry-user me --registry-password-stdin < token',
+        'a private image',
+      ],
+      [
+        "torpor template build . --name web --start-cmd 'npm start' --port 3000",
+        'from a Dockerfile; unchanged steps are not run again',
+      ],
+      ['torpor template create base --from ./rootfs', 'a root of your own instead of the built-in one'],
+      ['torpor template rebuild base', 'security updates for new sandboxes'],
     ],
     seeAlso: ['create', 'snapshot'],
   });
@@ -82,25 +116,106 @@ async function list(cli: Cli): Promise<void> {
   );
 }
 
-function stateOf({ builtIn, state, phase, error }: TemplateView): string {
+function stateOf({ builtIn, state, phase, error, root }: TemplateView): string {
   if (state === 'failed') return `failed: ${error?.message}`;
-  return state === 'preparing' ? `preparing: ${phase ?? 'started'}` : builtIn ? 'built in' : state;
+  if (state === 'preparing') return `preparing: ${phase ?? 'started'}`;
+  const kind = !builtIn ? state : root?.kind === 'host' ? 'built in, a view of the host' : 'built in';
+  return phase === null ? kind : `${kind} (${phase})`;
+}
+
+const POLL_EVERY_MS = 1_000;
+
+async function rebuild(cli: Cli, name: string, { wait = false }: { wait?: boolean }): Promise<void> {
+  const { templates } = await cli.torpor();
+  const { signal } = cli;
+  const before = await templates.rebuild(name, { signal });
+  if (!wait) {
+    cli.answer(before, () => `${name} is being made again; torpor template ls shows the progress`);
+    return;
+  }
+  const made = await cli.withSpinner(`Making ${name} again…`, untilIdle());
+  const isNew = made.checkpointId !== before.checkpointId;
+  cli.answer(made, () => (isNew ? `${name} is new` : `${name} stays: there are no updates, or it failed`));
+
+  async function untilIdle(): Promise<TemplateView> {
+    let idle = 0;
+    for (;;) {
+      await sleep(POLL_EVERY_MS, undefined, { signal });
+      const now = await templates.get(name, { signal });
+      // Between the root and the checkpoint there is a moment without a phase.
+      idle = now.phase === null ? idle + 1 : 0;
+      if (idle >= 3 || now.checkpointId !== before.checkpointId) return now;
+    }
+  }
 }
 
 async function create(cli: Cli, name: string, options: CreateOptions): Promise<void> {
   const { templates } = await cli.torpor();
-  const { from = '', runtime } = options;
   const { signal } = cli;
-  const definition = definitionOf(options);
-  const label = `Creating template ${name}…`;
-  const isCheckpoint = /^ckpt_[a-z0-9]{20}$/.test(from);
-  const template = await cli.withSpinner(
-    label,
-    isCheckpoint
-      ? templates.create({ name, from: from as CheckpointId, ...definition }, { signal })
-      : send(cli, from, (archive) => templates.create({ name, archive, runtime, ...definition }, { signal })),
-  );
+  const source = sourceOf(options);
+  const common = { name, ...definitionOf(options) };
+  const { runtime, entrypoint } = options;
+  const begin = async (): Promise<TemplateView> => {
+    switch (source.is) {
+      case 'checkpoint':
+        return templates.create({ ...common, from: source.id }, { signal });
+      case 'image': {
+        const credentials = await registryCredentials(cli, options);
+        const { reference: image } = source;
+        const rest = withoutUndefined({ registryCredentials: credentials, entrypoint, runtime });
+        return templates.create({ ...common, image, ...rest }, { signal });
+      }
+      case 'archive': {
+        const { path, format } = source;
+        const request = { ...common, runtime, ...withoutUndefined({ format, entrypoint }) };
+        return send(cli, path, (archive) => templates.create({ ...request, archive }, { signal }));
+      }
+    }
+  };
+  const progress = followPhase(cli, templates, name);
+  const label = () => `Creating template ${name}… ${progress.phase()}`;
+  const template = await cli.withSpinner(label, begin()).finally(() => progress.stop());
   cli.answer(template, () => template.name);
+}
+
+type Source =
+  | { readonly is: 'checkpoint'; readonly id: CheckpointId }
+  | { readonly is: 'image'; readonly reference: string }
+  | { readonly is: 'archive'; readonly path: string; readonly format?: 'oci' | 'docker' };
+
+function sourceOf({ from, image, ociArchive, dockerArchive, ...options }: CreateOptions): Source {
+  if ([from, image, ociArchive, dockerArchive].filter((one) => one !== undefined).length !== 1)
+    throw new CliError(
+      'INVALID_ARGUMENT',
+      'Give one of --from, --image, --oci-archive and --docker-archive.',
+    );
+  if (options.registryUser !== undefined && image === undefined)
+    throw new CliError('INVALID_ARGUMENT', '--registry-user needs --image.');
+  if (options.entrypoint === true && from !== undefined)
+    throw new CliError('INVALID_ARGUMENT', '--entrypoint needs an image. Use --start instead.');
+  if (image !== undefined) return { is: 'image', reference: image };
+  if (ociArchive !== undefined) return { is: 'archive', path: ociArchive, format: 'oci' };
+  if (dockerArchive !== undefined) return { is: 'archive', path: dockerArchive, format: 'docker' };
+  if (/^ckpt_[a-z0-9]{20}$/.test(from ?? '')) return { is: 'checkpoint', id: from as CheckpointId };
+  return { is: 'archive', path: from ?? '' };
+}
+
+/** Asks for the phase of a template while it is made, where a spinner shows it. */
+function followPhase(cli: Cli, templates: Torpor['templates'], name: string) {
+  const stopped = new AbortController();
+  const signal = AbortSignal.any([cli.signal, stopped.signal]);
+  let phase = '';
+  const poll = async () => {
+    for (;;) {
+      await sleep(POLL_EVERY_MS, undefined, { signal });
+      phase = await templates.get(name, { signal }).then(
+        (template) => template.phase ?? '',
+        () => '',
+      );
+    }
+  };
+  if (cli.io.stderr.isTTY && !cli.json) poll().catch(() => {});
+  return { phase: () => phase, stop: () => stopped.abort() };
 }
 
 async function send<T>(

@@ -14,9 +14,9 @@ export async function checkGvisor(
   const namespace = await mountNamespaceOf(dataDir);
   const looks = checks.map(({ name, ok, detail, fix }): Check => {
     const what = `gVisor: ${name}`;
-    if (ok) return { is: 'good', what, detail };
+    if (ok && fix === null) return { is: 'good', what, detail };
     return {
-      is: isWanted ? 'wrong' : 'note',
+      is: isWanted && !ok ? 'wrong' : 'note',
       what,
       detail,
       ...(fix === null ? {} : { todo: sentence(fix) }),

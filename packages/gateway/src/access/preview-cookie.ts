@@ -1,4 +1,7 @@
-/** The cookie that gives a browser access to a private preview: finding it, setting it, and hiding it from the app. */
+/**
+ * The cookie that gives a browser access to a private preview: finding it, setting it, and hiding it from the app. Apps
+ * see and set no other cookie of Torpor's either.
+ */
 
 const NAME = 'torpor-preview';
 /** Browsers accept a cookie with the `__Host-` prefix only from the host itself and over TLS. */
@@ -8,6 +11,11 @@ const isPreviewCookie = (pair: string) => {
   const name = pair.split('=', 1)[0]?.trim();
   return name === NAME || name === SECURE_NAME;
 };
+
+/** Whether a pair of a `Cookie` or `Set-Cookie` header is Torpor's own, not the app's. */
+export function isOwnCookie(pair: string): boolean {
+  return /^\s*(?:__Host-)?torpor-(?:preview|page)\s*(?:[=;]|$)/.test(pair);
+}
 
 /** All cookies of this name: a page under the same domain can add one, but cannot remove the real one. */
 export function previewCookies(header: string | undefined): string[] {
@@ -19,11 +27,11 @@ export function previewCookies(header: string | undefined): string[] {
 }
 
 /** The `Cookie` header that the app gets. */
-export function withoutPreviewCookies(header: string): string {
-  if (!header.includes(NAME)) return header;
+export function withoutOwnCookies(header: string): string {
+  if (!header.includes('torpor-')) return header;
   return header
     .split(';')
-    .filter((pair) => !isPreviewCookie(pair))
+    .filter((pair) => !isOwnCookie(pair))
     .join(';')
     .trim();
 }
@@ -32,9 +40,4 @@ export function withoutPreviewCookies(header: string): string {
 export function setPreviewCookie(value: string, maxAgeMs: number, isSecure: boolean): string {
   const attributes = `Path=/; Max-Age=${Math.floor(maxAgeMs / 1_000)}; HttpOnly; SameSite=Lax`;
   return isSecure ? `${SECURE_NAME}=${value}; ${attributes}; Secure` : `${NAME}=${value}; ${attributes}`;
-}
-
-/** An app must not set, replace or clear the cookie that controls access to it. */
-export function setsPreviewCookie(setCookie: string): boolean {
-  return isPreviewCookie(setCookie);
 }

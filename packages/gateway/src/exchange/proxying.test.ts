@@ -3,6 +3,7 @@ import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
+import { PORT_PLACEHOLDER } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
   ask,
@@ -60,6 +61,13 @@ describe('a request', () => {
     expect(echoed).toMatchObject({ method: 'PATCH', url: '/a%20b/../c?d=e&f=%zz', body: 'the body' });
     expect(echoed.rawHeaders.join('|')).toContain('X-Twice|1|X-Twice|2|X-CaSe|kept');
     expect(headersOf(echoed)).toMatchObject({ host, 'content-length': '8' });
+  });
+
+  it('has the Host that the sandbox asks for, with its port, and the real one in X-Forwarded-Host', async () => {
+    world.sandboxes.become(sandbox.id, { requestHost: `localhost:${PORT_PLACEHOLDER}` });
+    await echo();
+    const echoed = headersOf((await get()).json<Echoed>());
+    expect(echoed).toMatchObject({ host: 'localhost:3000', 'x-forwarded-host': host });
   });
 
   it('carries the verified client address, whatever the client claims', async () => {

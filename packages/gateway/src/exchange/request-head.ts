@@ -3,7 +3,7 @@
  * of Torpor's, and with forwarding headers that the gateway itself has verified.
  */
 import { KEY_PROTOCOL_PREFIX } from '@torpor/protocol';
-import { withoutPreviewCookies } from '../access/preview-cookie.ts';
+import { withoutOwnCookies } from '../access/preview-cookie.ts';
 import { HOP_BY_HOP, namedByConnection } from './hop-by-hop.ts';
 
 export interface Origin {
@@ -80,7 +80,7 @@ function gatewayLines(
   protocols: string,
 ): string {
   let lines = '';
-  const kept = cookies === '' ? '' : withoutPreviewCookies(cookies);
+  const kept = cookies === '' ? '' : withoutOwnCookies(cookies);
   if (kept !== '') lines += `Cookie: ${kept}\r\n`;
   if (facts.upgrade) {
     const offered = protocols

@@ -1,6 +1,6 @@
 /** The headers of a response as the client gets them. An app may affect its own origin, but no other sandbox's. */
 import { ANSWERED_BY_HEADER } from '@torpor/protocol';
-import { setsPreviewCookie } from '../access/preview-cookie.ts';
+import { isOwnCookie } from '../access/preview-cookie.ts';
 import { HOP_BY_HOP, namedByConnection } from './hop-by-hop.ts';
 
 export interface ResponseHeaderRules {
@@ -57,7 +57,7 @@ export function responseHeaders(raw: readonly string[], rules: ResponseHeaderRul
 }
 
 function maySetCookie(value: string, { host, dropsCookies }: ResponseHeaderRules): boolean {
-  if (dropsCookies || setsPreviewCookie(value)) return false;
+  if (dropsCookies || isOwnCookie(value)) return false;
   const domains = [...value.matchAll(/;\s*domain\s*=\s*"?\.?([^;"\s]*)/gi)].map((found) => found[1] ?? '');
   // A cookie for a parent domain would be sent to other sandboxes too.
   return domains.every((domain) => domain === '' || domain.toLowerCase() === host);

@@ -211,7 +211,7 @@ describe('a WebSocket whose sandbox is paused', () => {
     await world.gateway.gates.drain(sandbox.id, new AbortController().signal);
     expect(await closed).toEqual({ code: 1012, reason: 'sleeping, come back' });
     expect(await left).toBe(1001);
-    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.abortExchanges(sandbox.id);
     await world.gateway.gates.open(sandbox.id);
   });
 
@@ -254,7 +254,7 @@ describe('a WebSocket whose sandbox is paused', () => {
     await client.until(/\x81\x05he$/);
     await world.gateway.gates.close(sandbox.id);
     await world.gateway.gates.drain(sandbox.id, AbortSignal.timeout(50));
-    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.abortExchanges(sandbox.id);
     expect((await client.closed()).split('\r\n\r\n')[1]).toBe('\x81\x05he');
     await world.gateway.gates.open(sandbox.id);
   });
@@ -275,7 +275,7 @@ describe('a WebSocket whose sandbox is paused', () => {
     answer.resolve();
     await drained;
     expect((await closed).code).toBe(1012);
-    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.abortExchanges(sandbox.id);
     await world.gateway.gates.open(sandbox.id);
   });
 
@@ -291,7 +291,7 @@ describe('a WebSocket whose sandbox is paused', () => {
     await world.gateway.gates.close(sandbox.id);
     inside?.resetAndDestroy();
     expect((await closed).code).toBe(1012);
-    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.abortExchanges(sandbox.id);
     await world.gateway.gates.open(sandbox.id);
   });
 
@@ -307,7 +307,7 @@ describe('a WebSocket whose sandbox is paused', () => {
     await closed;
     const again = connect();
     again.on('open', () => again.send('back'));
-    await gates.cut(sandbox.id);
+    await gates.abortExchanges(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     await gates.open(sandbox.id);
     const [message] = (await once(again, 'message')) as [Buffer];

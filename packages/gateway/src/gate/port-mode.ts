@@ -54,7 +54,7 @@ const PORT_TRANSITIONS: Readonly<Record<PortModeName, Readonly<Partial<Record<Po
 };
 
 const FIRST_DELAY_MS = 5;
-const LONGEST_DELAY_MS = 200;
+const MAX_DELAY_MS = 200;
 
 export const INITIAL_PORT_MODE: PortMode = {
   name: 'untried',
@@ -78,7 +78,7 @@ export function portModeAfter(
     case 'connect_failed':
       return { name, run, grace, delayMs: modeInRun(mode, run).delayMs };
     case 'delay_over':
-      return { ...mode, name, delayMs: Math.min(2 * mode.delayMs, LONGEST_DELAY_MS) };
+      return { ...mode, name, delayMs: Math.min(2 * mode.delayMs, MAX_DELAY_MS) };
     case 'grace_over':
       return { name, run, grace: undefined, delayMs: modeInRun(mode, run).delayMs };
     case 'refused':

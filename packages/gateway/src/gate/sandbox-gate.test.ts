@@ -33,7 +33,7 @@ describe('a pause', () => {
     const queued = [get(), get({ method: 'POST', body: 'x' })];
     await untilHeld(2);
     expect(requests).toBe(1);
-    await gates.cut(sandbox.id);
+    await gates.abortExchanges(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     await gates.open(sandbox.id);
     for (const answer of queued) expect(await answer).toMatchObject({ status: 200 });
@@ -72,7 +72,7 @@ describe('a pause', () => {
     await world.gateway.gates.close(sandbox.id);
     await world.gateway.gates.drain(sandbox.id, forever);
     const broken = new Promise((resolve) => stream.on('close', resolve));
-    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.abortExchanges(sandbox.id);
     await broken;
     expect(stream.complete).toBe(false);
     await world.gateway.gates.open(sandbox.id);
@@ -90,7 +90,7 @@ describe('a pause', () => {
     const { gates } = world.gateway;
     await gates.close(sandbox.id);
     await gates.drain(sandbox.id, AbortSignal.timeout(20));
-    await gates.cut(sandbox.id);
+    await gates.abortExchanges(sandbox.id);
     const { status, headers, text } = await asked;
     expect(status).toBe(503);
     expect(headers['retry-after']).toBe('1');
@@ -122,7 +122,7 @@ describe('a pause', () => {
     });
     await get();
     await world.gateway.gates.close(sandbox.id);
-    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.abortExchanges(sandbox.id);
     await closed.promise;
     await world.gateway.gates.open(sandbox.id);
   });
@@ -173,7 +173,7 @@ describe('a pause', () => {
     await drained;
     for (const answer of earlier) expect(await answer).toMatchObject({ status: 200 });
     expect(seen).toEqual(['/earlier', '/earlier']);
-    await gates.cut(sandbox.id);
+    await gates.abortExchanges(sandbox.id);
     await gates.open(sandbox.id);
     expect(await later).toMatchObject({ status: 200 });
   });
@@ -186,7 +186,7 @@ describe('a pause', () => {
     await gates.close(sandbox.id);
     await gates.drain(sandbox.id, forever);
     await world.serve(sandbox, (_, response) => response.end('at last'));
-    await gates.cut(sandbox.id);
+    await gates.abortExchanges(sandbox.id);
     await gates.open(sandbox.id);
     expect(await asked).toMatchObject({ status: 200, text: 'at last' });
   });
@@ -201,7 +201,7 @@ describe('a pause', () => {
     await world.gateway.gates.close(sandbox.id);
     waking.resolve();
     await delay(20);
-    await world.gateway.gates.cut(sandbox.id);
+    await world.gateway.gates.abortExchanges(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     sandbox.onWake = async () => {};
     await world.gateway.gates.open(sandbox.id);
@@ -246,7 +246,7 @@ describe('a pause', () => {
       while (answered === before) await delay(1);
       await gates.close(sandbox.id);
       await gates.drain(sandbox.id, forever);
-      await gates.cut(sandbox.id);
+      await gates.abortExchanges(sandbox.id);
       world.sandboxes.become(sandbox.id, { state: 'paused' });
       await gates.open(sandbox.id);
     }

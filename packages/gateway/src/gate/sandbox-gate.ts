@@ -159,7 +159,7 @@ export class SandboxGate implements QueueGate {
     return this.#queues.get(port)?.withdraw(exchange) ?? false;
   }
 
-  /** Wakes the sandbox as soon as the gate is open, though no request waits in a queue. A wake under way is enough. */
+  /** Wakes the sandbox as soon as the gate is open, though no request waits in a queue. Does nothing while a wake is under way. */
   requestWake(): void {
     if (this.isClosed) this.#wakeRequested = true;
     else if (this.run === undefined) this.wake();
@@ -267,7 +267,7 @@ export class SandboxGate implements QueueGate {
     this.#findRunning().then(
       (sandbox) => {
         this.#setWake({ type: 'succeeded' });
-        // A gate that was closed meanwhile begins again when it opens.
+        // The gate was closed meanwhile: `open` wakes the sandbox again if requests wait.
         if (this.isClosed) return;
         this.updateSandbox(sandbox);
         for (const queue of this.#queues.values()) queue.advance();

@@ -61,7 +61,7 @@ export class SandboxGates implements TrafficGate {
     await this.#gates.get(id)?.drain(signal);
   }
 
-  async cut(id: SandboxId): Promise<void> {
+  async abortExchanges(id: SandboxId): Promise<void> {
     this.#gates.get(id)?.abortExchanges();
   }
 

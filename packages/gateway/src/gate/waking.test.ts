@@ -397,7 +397,7 @@ describe('a wake that the waiting page asks for', () => {
     const { gates } = world.gateway;
     await gates.close(sandbox.id);
     await gates.drain(sandbox.id, AbortSignal.timeout(100));
-    await gates.cut(sandbox.id);
+    await gates.abortExchanges(sandbox.id);
     world.sandboxes.become(sandbox.id, { state: 'paused' });
     await gates.open(sandbox.id);
     await delay(50);

@@ -73,7 +73,13 @@ describe('a sandbox', () => {
 
   it('keeps the view of the last response', async () => {
     const paused = sandboxView({ state: 'paused', checkpointId: CHECKPOINT_ID });
-    const reply = { sandbox: paused, checkpoint: checkpointView(), operation: operationView() };
+    const reply = {
+      sandbox: paused,
+      checkpoint: checkpointView(),
+      operation: operationView(),
+      warm: false,
+      warmReason: null,
+    };
     server.answer('POST /v1/sandboxes/*/pause', { json: reply });
     expect(await sandbox.pause({ mode: 'files' })).toEqual(reply);
     expect([sandbox.state, sandbox.view.checkpointId]).toEqual(['paused', CHECKPOINT_ID]);

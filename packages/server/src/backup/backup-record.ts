@@ -4,14 +4,16 @@
  * ```
  * <backup>/backup.json     this record, with a checksum of itself
  *          torpor.db       the embedded database, or database.dump of PostgreSQL
- *          checkpoints/    a checkpoint store whose layers are packed
- *          gvisor/         the programs and tools that memory images need
+ *          checkpoints/    a checkpoint store whose layers are packed, with the programs that its memory images need
  *          home, secret, api-key, tls/
  * ```
+ *
+ * Records of version 1 have no programs: these are among the other files, below `gvisor/`. The first server that starts on
+ * the restored data directory moves them into the store.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { checksummedRecord, unwrapChecksummed } from '@torpor/checkpoint-store';
+import { checksummedRecord, PROGRAM_KINDS, unwrapChecksummed } from '@torpor/checkpoint-store';
 import { isMissing, writeFileDurably } from '@torpor/host';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
@@ -21,7 +23,7 @@ const RECORD = 'backup.json';
 const savedFile = { bytes: z.number(), sha256: z.string() };
 
 const recordSchema = z.object({
-  version: z.literal(1),
+  version: z.union([z.literal(1), z.literal(2)]),
   /** Of the Torpor that made the backup. */
   torpor: z.string(),
   createdAt: z.number(),
@@ -32,6 +34,9 @@ const recordSchema = z.object({
   layers: z.array(
     z.object({ id: z.custom<`lay_${string}`>((id) => String(id).startsWith('lay_')), ...savedFile }),
   ),
+  programs: z
+    .array(z.object({ kind: z.enum(PROGRAM_KINDS), digest: z.string().regex(/^[0-9a-f]{64}$/) }))
+    .default([]),
   /** Every other file, relative to the backup. */
   files: z.array(z.object({ path: z.string(), ...savedFile })),
 });

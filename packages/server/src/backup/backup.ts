@@ -3,29 +3,24 @@
  *
  * 1. The store is held: from here on no sealed checkpoint is removed.
  * 2. The database is copied as of one moment.
- * 3. Every sealed checkpoint of the store is copied, with the layers that it needs. Checkpoints never change, and those that
- *    the copied database names are there because of the hold. Checkpoints that it does not know are removed after a restore.
+ * 3. Every sealed checkpoint of the store is copied, with the layers and programs that it needs. Checkpoints never change, and
+ *    those that the copied database names are there because of the hold. Checkpoints that it does not know are removed after
+ *    a restore.
  *
  * Running sandboxes are saved as of their last checkpoint.
  */
 import { access, chmod, mkdir, readdir, readFile, realpath } from 'node:fs/promises';
 import { join, relative } from 'node:path';
-import {
-  copyCheckpoint,
-  copyTree,
-  digestOf,
-  holdStore,
-  isOfVersion1,
-  packLayer,
-  storeAt,
-  syncFileSystem,
-} from '@torpor/checkpoint-store';
-import { claimDataDirectory, openPostgres, openSqlite, snapshotSqlite } from '@torpor/database';
+import { copyTree, digestOf, hasEarlierLayout, holdStore, syncFileSystem } from '@torpor/checkpoint-store';
+import { claimDataDirectory, snapshotSqlite } from '@torpor/database';
 import { isMissing, ProgramFailure, programOutput } from '@torpor/host';
-import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { TorporError } from '@torpor/protocol';
 import manifest from '../../package.json' with { type: 'json' };
 import { requireDataDirectory } from '../destroy.ts';
+import { DATA_KEY } from '../store/open-replicas.ts';
 import { type BackupRecord, writeBackupRecord } from './backup-record.ts';
+import { dataKeysNotSaved } from './data-keys-not-saved.ts';
+import { missingFromStore, saveCheckpoints, type UnsavedCheckpoint } from './save-checkpoints.ts';
 
 export interface BackupOptions {
   /** The address of a PostgreSQL database; the embedded one when absent. */
@@ -37,25 +32,24 @@ export interface BackupOptions {
   readonly signal: AbortSignal;
 }
 
-/** A checkpoint that is not in the backup, and why. */
-interface UnsavedCheckpoint {
-  readonly id: CheckpointId;
-  readonly code: string;
-  readonly message: string;
-}
-
 export interface BackupResult {
   readonly directory: string;
   readonly database: BackupRecord['database'];
   readonly checkpoints: number;
   readonly layers: number;
   readonly bytes: number;
+  /** The secrets in the backup, which a restore needs. */
+  readonly secrets: readonly string[];
+  /** The data keys of the store that are not in the backup, because their file is not in the data directory. */
+  readonly missingDataKeys: readonly string[];
   /** Damaged or missing in the store. Everything else is saved. */
   readonly unsaved: readonly UnsavedCheckpoint[];
 }
 
-/** What lies beside the store and is needed by a restored server. Memory images need the programs and tools of gVisor. */
-const BESIDES = ['home', 'secret', 'api-key', 'tls', 'gvisor/runsc', 'gvisor/guest'];
+/** What lies beside the store and is needed by a restored server. */
+const BESIDES = ['home', 'secret', 'api-key', 'tls', DATA_KEY];
+/** Of these, what a restored server cannot make again. */
+const SECRETS = ['secret', 'api-key', 'tls', DATA_KEY];
 
 /** Into a directory that is absent or empty. */
 export async function backUpDataDirectory(
@@ -70,7 +64,7 @@ export async function backUpDataDirectory(
   // Where no server runs, none may start and change the layout meanwhile. A running server has done that already.
   const claim = await claimUnlessServed(place);
   try {
-    if (await isOfVersion1(place)) throw ofVersion1(place);
+    if (await hasEarlierLayout(place)) throw ofEarlierVersion(place);
     const root = join(place, 'checkpoints');
     const hold = await holdStore(root);
     try {
@@ -95,25 +89,28 @@ async function save(
   progress('Saving the database…');
   const database = await saveDatabase(place, into, options);
   const saved = await saveCheckpoints(join(place, 'checkpoints'), join(into, 'checkpoints'), options);
-  const missing = await missingFromStore(into, options, saved);
-  progress('Saving keys, programs and tools…');
+  const missing = await missingFromStore(into, options.database, saved);
+  progress('Saving keys…');
   for (const name of BESIDES) await saveBeside(place, into, name, signal);
+  const missingDataKeys = await dataKeysNotSaved(into, options.database);
   progress('Reading what was saved…');
   const files = await digestsOf(into, signal);
   progress('Waiting for the disk…');
   await syncFileSystem(into);
   const home = (await readFile(join(place, 'home'), 'utf8')).trim();
-  const { checkpoints, layers } = saved;
-  const about = { version: 1, torpor: manifest.version, createdAt: Date.now(), home, database } as const;
+  const { checkpoints, layers, programs } = saved;
+  const about = { version: 2, torpor: manifest.version, createdAt: Date.now(), home, database } as const;
   const bytes = [...layers, ...files].reduce((sum, file) => sum + file.bytes, 0) + saved.bytes;
   return {
-    record: { ...about, checkpoints, layers, files },
+    record: { ...about, checkpoints, layers, programs, files },
     result: {
       directory: into,
       database,
       checkpoints: checkpoints.length,
       layers: layers.length,
       bytes,
+      secrets: SECRETS.filter((name) => files.some(({ path }) => path.split('/')[0] === name)),
+      missingDataKeys,
       unsaved: [...saved.unsaved, ...missing],
     },
   };
@@ -155,76 +152,6 @@ async function dumpPostgres(database: string, file: string, signal: AbortSignal)
     throw new TorporError('unreachable', `The database could not be saved: ${thrown.stderr}`, {
       cause: thrown,
     });
-  }
-}
-
-interface SavedCheckpoints {
-  readonly checkpoints: CheckpointId[];
-  readonly layers: BackupRecord['layers'];
-  readonly unsaved: readonly UnsavedCheckpoint[];
-  /** Of the content of all checkpoints. */
-  readonly bytes: number;
-}
-
-async function saveCheckpoints(
-  root: string,
-  into: string,
-  { progress, signal }: BackupOptions,
-): Promise<SavedCheckpoints> {
-  const [from, to] = [await storeAt(root), await storeAt(into)];
-  const { store } = from;
-  const ids: CheckpointId[] = [];
-  for await (const { id, state } of store.list()) if (state === 'sealed') ids.push(id);
-  const checkpoints: CheckpointId[] = [];
-  const unsaved: UnsavedCheckpoint[] = [];
-  const layers = new Map<string, BackupRecord['layers'][number]>();
-  let bytes = 0;
-  for (const [index, id] of ids.entries()) {
-    signal.throwIfAborted();
-    progress(`Saving checkpoint ${id} (${index + 1} of ${ids.length})…`);
-    try {
-      for (const layer of await copyCheckpoint(id, from, to, signal)) {
-        if (layers.has(layer.id)) continue;
-        const packed = await packLayer(store.layerStore.layers, layer.id, into, signal);
-        layers.set(layer.id, { id: layer.id, ...packed });
-      }
-      bytes += (await store.read(id)).entries.reduce((sum, entry) => sum + entry.bytes, 0);
-      checkpoints.push(id);
-    } catch (thrown) {
-      signal.throwIfAborted();
-      // The room of the backup, and not the checkpoint, is the reason.
-      if (!isOfCheckpoint(thrown)) throw thrown;
-      unsaved.push({ id, code: thrown.code, message: thrown.message });
-    }
-  }
-  return { checkpoints, layers: [...layers.values()], unsaved, bytes };
-}
-
-function isOfCheckpoint(thrown: unknown): thrown is TorporError {
-  const codes = ['checkpoint_missing', 'checkpoint_corrupt', 'checkpoint_unreadable', 'version_unsupported'];
-  return thrown instanceof TorporError && codes.includes(thrown.code);
-}
-
-/** Checkpoints that the database names and the store does not have. They were lost before this backup. */
-async function missingFromStore(
-  into: string,
-  { database }: BackupOptions,
-  { checkpoints, unsaved }: SavedCheckpoints,
-): Promise<UnsavedCheckpoint[]> {
-  const db =
-    database === undefined
-      ? await openSqlite({ path: join(into, 'torpor.db') })
-      : await openPostgres({ url: database });
-  try {
-    const rows = await db.query<{ id: CheckpointId }>(
-      "SELECT id FROM checkpoints WHERE state = 'sealed' AND external = 0 ORDER BY id",
-    );
-    const seen = new Set([...checkpoints, ...unsaved.map(({ id }) => id)]);
-    return rows
-      .filter(({ id }) => !seen.has(id))
-      .map(({ id }) => ({ id, code: 'checkpoint_missing', message: `Checkpoint ${id} is not there.` }));
-  } finally {
-    await db.close();
   }
 }
 
@@ -282,7 +209,7 @@ function refuseInside(place: string, into: string): void {
   });
 }
 
-function ofVersion1(place: string): TorporError {
+function ofEarlierVersion(place: string): TorporError {
   return new TorporError('conflict', `${place} was last used by an earlier version of Torpor.`, {
     hint: 'Start this version on it once (`torpor up`): it brings the directory up to date. Then save it.',
     details: { path: place },

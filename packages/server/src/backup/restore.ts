@@ -8,6 +8,7 @@ import { access, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import {
   copyCheckpoint,
+  copyProgram,
   copyTree,
   digestOf,
   notAsSaved,
@@ -17,7 +18,7 @@ import {
 } from '@torpor/checkpoint-store';
 import { claimDataDirectory } from '@torpor/database';
 import { isMissing } from '@torpor/host';
-import { TorporError } from '@torpor/protocol';
+import { type ErrorCode, TorporError } from '@torpor/protocol';
 import { type BackupRecord, readBackupRecord } from './backup-record.ts';
 
 const RESTORING = 'restoring';
@@ -101,16 +102,28 @@ async function restore(
     progress(`Unpacking layer ${id} (${index + 1} of ${record.layers.length})…`);
     await unpackLayer(layers, id, source.root, saved, signal);
   }
+  progress('Copying programs…');
+  for (const program of record.programs) {
+    signal.throwIfAborted();
+    await copyProgram(program, source, target, signal).catch((thrown: unknown) => {
+      if (!(thrown instanceof TorporError) || !isDamage(thrown.code)) throw thrown;
+      throw notAsSaved(source.store.layerStore.programs.path(program));
+    });
+  }
   for (const [index, id] of record.checkpoints.entries()) {
     signal.throwIfAborted();
     progress(`Copying checkpoint ${id} (${index + 1} of ${record.checkpoints.length})…`);
     await copyCheckpoint(id, source, target, signal);
     await target.store.inspect(id, signal);
   }
-  progress('Copying the database, keys, programs and tools…');
+  progress('Copying the database and keys…');
   await restoreFiles(record, from, place, signal);
   progress('Waiting for the disk…');
   await syncFileSystem(place);
+}
+
+function isDamage(code: ErrorCode): boolean {
+  return code === 'checkpoint_missing' || code === 'checkpoint_corrupt';
 }
 
 /** Each top directory at once, for its modes and times, and then every file against its digest. */
@@ -135,7 +148,7 @@ async function restoreFiles(
   }
 }
 
-/** `gvisor/guest` of everything below it: `gvisor` itself has places that are not in a backup. */
+/** `gvisor/guest` of everything below it, in backups of version 1: `gvisor` itself has places that are not in a backup. */
 function topOf(path: string): string {
   const [first = '', second = ''] = path.split('/');
   return first === 'gvisor' ? join(first, second) : first;

@@ -65,7 +65,7 @@ export function previewRoutes(app: RoutesApp, builds: Builds): void {
   app.get(
     '/api/generation/:id/preview-check',
     {
-      config,
+      config: { ...config, changes: true },
       schema: {
         operationId: 'checkPreview',
         summary: 'Whether the preview may be shown inside another page',

@@ -1,5 +1,5 @@
 /** Converts a create request of E2B's API, first or second version, into a native one. */
-import type { CreateRequest } from '@torpor/protocol';
+import { type CreateRequest, requestHostSchema } from '@torpor/protocol';
 import { z } from 'zod';
 import { egressSchema, networkOf, refuseUnsupported } from './network-rules.ts';
 
@@ -15,12 +15,10 @@ export const secondsSchema = z
   .max(30 * 24 * 3_600);
 
 const unsupportedFields = {
-  mcp: z.unknown().optional(),
   iam: z.unknown().optional(),
   volumeMounts: z.unknown().optional(),
 };
 const unsupportedNetworkFields = {
-  maskRequestHost: z.unknown().optional(),
   httpsPorts: z.unknown().optional(),
 };
 
@@ -32,10 +30,16 @@ export const createSchema = z.object({
   autoResume: z.object({ enabled: z.boolean().nullish() }).nullish(),
   allow_internet_access: z.boolean().nullish(),
   network: egressSchema
-    .extend({ allowPublicTraffic: z.boolean().nullish(), ...unsupportedNetworkFields })
+    .extend({
+      allowPublicTraffic: z.boolean().nullish(),
+      maskRequestHost: z.union([requestHostSchema, z.literal('')]).nullish(),
+      ...unsupportedNetworkFields,
+    })
     .nullish(),
   metadata: z.record(z.string(), z.string()).nullish(),
   envVars: z.record(z.string(), z.string()).nullish(),
+  /** The package starts the gateway itself, by a command in the sandbox; the server only has the template. */
+  mcp: z.record(z.string(), z.unknown()).nullish(),
   ...unsupportedFields,
 });
 export type E2bCreate = z.infer<typeof createSchema>;
@@ -53,6 +57,7 @@ export function createRequestOf(body: E2bCreate, version: ApiVersion): CreateReq
     onIdle: 'keep',
     autoResume: body.autoResume?.enabled === true,
     preview: network?.allowPublicTraffic === false ? 'private' : 'public',
+    ...(network?.maskRequestHost ? { requestHost: network.maskRequestHost } : {}),
     network: networkOf({
       ...network,
       allow_internet_access: network?.allow_internet_access ?? body.allow_internet_access,

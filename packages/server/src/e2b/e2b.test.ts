@@ -1,4 +1,4 @@
-import { bareSandboxId, type SandboxId } from '@torpor/protocol';
+import { bareSandboxId, PORT_PLACEHOLDER, type SandboxId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type TestServer, testServer } from '../../testing/test-server.ts';
 
@@ -146,14 +146,79 @@ describe('a failure', () => {
 
   it.each([
     [{ volumeMounts: [{ name: 'x', path: '/x' }] }],
-    [{ mcp: { server: {} } }],
-    [{ network: { maskRequestHost: 'x' } }],
-    [{ network: { rules: { 'example.com': [{}] } } }],
+    [{ network: { httpsPorts: [3000] } }],
+    [{ network: { egressProxy: { address: 'proxy.example.com:1080' } } }],
     [{ network: { allowOut: ['10.0.0.1'], denyOut: ['10.0.0.0/8'] } }],
   ])('refuses the unsupported option %j instead of ignoring it', async (wish) => {
     expect(await ask('POST', '/v2/sandboxes', { templateID: 'base', ...wish })).toMatchObject({
       status: 501,
     });
+  });
+});
+
+describe('the option mcp', () => {
+  const wish = { mcp: { github: { token: 'x' } } };
+
+  it('says that E2B’s own template is missing, and accepts one of yours', async () => {
+    const refused = await ask('POST', '/v2/sandboxes', { templateID: 'mcp-gateway', ...wish });
+    expect(refused).toMatchObject({ status: 501, body: { message: expect.stringMatching(/"mcp-gateway"/) } });
+    const id = await create();
+    const { body } = await ask('POST', `/sandboxes/${id}/snapshots`, {});
+    expect((await ask('POST', '/v2/sandboxes', { templateID: body.snapshotID, ...wish })).status).toBe(201);
+  });
+});
+
+describe('network.maskRequestHost', () => {
+  it('is the Host that programs of the sandbox and of its forks get', async () => {
+    const maskRequestHost = `localhost:${PORT_PLACEHOLDER}`;
+    const id = await create({ network: { maskRequestHost } });
+    expect(await view(id)).toMatchObject({ requestHost: maskRequestHost });
+    expect((await ask('GET', `/sandboxes/${id}`)).body.network).toMatchObject({ maskRequestHost });
+    const [fork] = (await ask('POST', `/sandboxes/${id}/fork`, {})).body as unknown as [
+      { sandbox: { sandboxID: string } },
+    ];
+    expect(await view(fork.sandbox.sandboxID)).toMatchObject({ requestHost: maskRequestHost });
+    for (const bad of ['a b', 'x\r\nY: z', 'localhost:{PORT}', 'http://localhost'])
+      expect(
+        await ask('POST', '/v2/sandboxes', { templateID: 'base', network: { maskRequestHost: bad } }),
+      ).toMatchObject({
+        status: 400,
+      });
+  });
+});
+
+describe('network.rules', () => {
+  const rulesOf = (value: string) => ({
+    'api.example.com': [{ transform: { headers: { Authorization: value } } }],
+  });
+
+  it('become secrets without a name, which the sandbox uses until the network is set without them', async () => {
+    const network = { rules: rulesOf('Bearer hidden-1') };
+    const made = await ask('POST', '/v2/sandboxes', { templateID: 'base', network });
+    expect(made).toMatchObject({ status: 201 });
+    const id = made.body.sandboxID;
+    const { network: created } = await view(id);
+    expect(created.secrets).toEqual([expect.stringMatching(/^rule_/)]);
+    expect(await ask('PUT', `/sandboxes/${id}/network`, { rules: rulesOf('Bearer hidden-2') })).toMatchObject(
+      {
+        status: 204,
+      },
+    );
+    const { network: changed } = await view(id);
+    expect(changed.secrets).not.toEqual(created.secrets);
+    await ask('PUT', `/sandboxes/${id}/network`, {});
+    expect((await view(id)).network.secrets).toBeUndefined();
+    const stored = await server.world.db.query('SELECT * FROM secrets');
+    expect(stored).toHaveLength(2);
+    const everything = [stored, await server.world.db.query('SELECT * FROM events'), server.log, made.body];
+    expect(JSON.stringify(everything)).not.toContain('hidden-');
+  });
+
+  it('are 400 for a host or a header that cannot have a rule', async () => {
+    for (const rules of [{ '*': [] }, { 'example.com': [{ transform: { headers: { Host: 'x' } } }] }])
+      expect(await ask('POST', '/v2/sandboxes', { templateID: 'base', network: { rules } })).toMatchObject({
+        status: 400,
+      });
   });
 });
 

@@ -2,13 +2,14 @@
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { actorIn } from '../http/caller.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { DEFAULT_SECONDS, secondsSchema } from './create-request.ts';
 import { e2bError } from './failures.ts';
-import { egressSchema, networkOf } from './network-rules.ts';
+import { egressSchema, networkOf, ruleSecretsOf, withRules } from './network-rules.ts';
 import { idParams } from './route-params.ts';
 import { isPaused, sandboxShape } from './sandbox-shapes.ts';
 
@@ -104,12 +105,15 @@ export function e2bLifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     { config, schema: { hide: true, params: idParams, body: egressSchema } },
     async (request, reply) => {
       const { id } = request.params;
-      const network = networkOf(request.body);
+      const policy = networkOf(request.body);
+      const rules = ruleSecretsOf(request.body);
       request.logFields.sandboxId = id;
       await request.deadline.run(() =>
-        waitForTransition(ctx.clock, request.deadline.signal, () =>
-          engine.setNetwork(request.identity.org, id, network),
-        ),
+        waitForTransition(ctx.clock, request.deadline.signal, async () => {
+          const { org } = request.identity;
+          const network = await withRules(ctx.secrets, org, policy, rules);
+          return engine.setNetwork(org, id, network, actorIn(request));
+        }),
       );
       return reply.code(204).send();
     },

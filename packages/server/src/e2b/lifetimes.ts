@@ -1,5 +1,6 @@
 /** E2B's routes that set the end of a running sandbox. A connect, in lifecycle.ts, never sets an earlier end. */
 import { z } from 'zod';
+import { actorIn } from '../http/caller.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
@@ -28,7 +29,7 @@ export function e2bLifetimeRoutes(app: RoutesApp, ctx: RouteContext): void {
         await waitForTransition(ctx.clock, request.deadline.signal, async () => {
           // As with E2B, a paused sandbox has no end to set and is 404 here.
           if (isPaused(await engine.get(org, id))) throw notFound('The running sandbox');
-          await engine.setEnd(org, id, request.body.timeout, 'exactly');
+          await engine.setEnd(org, id, request.body.timeout, 'exactly', actorIn(request));
         });
       });
       return reply.code(204).send();
@@ -48,7 +49,9 @@ export function e2bLifetimeRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { id } = request.params;
       const seconds = Math.max(REFRESH_SECONDS, request.body.duration ?? 0);
       request.logFields.sandboxId = id;
-      await request.deadline.run(() => engine.setEnd(request.identity.org, id, seconds, 'at least'));
+      await request.deadline.run(() =>
+        engine.setEnd(request.identity.org, id, seconds, 'at least', actorIn(request)),
+      );
       return reply.code(204).send();
     },
   );

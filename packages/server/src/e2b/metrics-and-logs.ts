@@ -4,7 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
+import { readSandboxMetrics } from '../sandbox/sandbox-metrics.ts';
 import { idParams } from './route-params.ts';
 import { shownState } from './sandbox-shapes.ts';
 
@@ -94,29 +94,26 @@ export function e2bMetricsAndLogRoutes(app: RoutesApp, ctx: RouteContext): void 
   );
 }
 
-async function metricsOf({ engine, clock }: RouteContext, request: FastifyRequest, sandbox: SandboxView) {
+async function metricsOf(ctx: RouteContext, request: FastifyRequest, sandbox: SandboxView) {
   if (shownState(sandbox) !== 'running') return [];
-  return request.deadline.run(async (signal) => {
-    const agent = connectToAgent(await engine.agent(request.identity.org, sandbox.id));
-    try {
-      const { cpuCount, cpuUsedPct, memUsed, memTotal, memCache, diskUsed, diskTotal } = await agent.metrics({
-        signal,
-      });
-      const bytes = { memUsed, memTotal, memCache, diskUsed, diskTotal };
-      const now = clock.now();
-      return [
-        {
-          timestamp: new Date(now).toISOString(),
-          timestampUnix: Math.floor(now / 1_000),
-          cpuCount,
-          cpuUsedPct,
-          ...Object.fromEntries(Object.entries(bytes).map(([name, value]) => [name, Number(value)])),
-        },
-      ];
-    } finally {
-      agent.close();
-    }
-  });
+  const { cpuCount, cpuUsedPct, memUsed, memTotal, memCache, diskUsed, diskTotal } =
+    await request.deadline.run((signal) =>
+      readSandboxMetrics(ctx.engine, request.identity.org, sandbox.id, signal),
+    );
+  const now = ctx.clock.now();
+  return [
+    {
+      timestamp: new Date(now).toISOString(),
+      timestampUnix: Math.floor(now / 1_000),
+      cpuCount,
+      cpuUsedPct,
+      memUsed,
+      memTotal,
+      memCache,
+      diskUsed,
+      diskTotal,
+    },
+  ];
 }
 
 /** Only the newest events of a long history are read. */

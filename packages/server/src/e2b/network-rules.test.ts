@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { egressOf, networkOf } from './network-rules.ts';
+import { egressOf, egressSchema, networkOf, ruleSecretsOf } from './network-rules.ts';
 
 describe('what a sandbox may reach', () => {
   it.each([
@@ -35,5 +35,29 @@ describe('what a sandbox may reach', () => {
       denyOut: ['0.0.0.0/0'],
     });
     expect(egressOf({ mode: 'internet', deny: ['8.8.8.8'] })).toEqual({ allowOut: [], denyOut: ['8.8.8.8'] });
+  });
+});
+
+describe('rules', () => {
+  it('are headers for a host, which the sandbox does not see', () => {
+    const rules = {
+      'API.example.com': [{ transform: { headers: { Authorization: 'Bearer x', 'X-Team': 'y' } } }],
+      '*.example.org': [{}, { transform: null }, { transform: { headers: { 'X-Key': 'z ' } } }],
+    };
+    expect(ruleSecretsOf(egressSchema.parse({ rules }))).toEqual([
+      { host: 'api.example.com', header: 'Authorization', value: 'Bearer x' },
+      { host: 'api.example.com', header: 'X-Team', value: 'y' },
+      { host: '*.example.org', header: 'X-Key', value: 'z' },
+    ]);
+    expect(ruleSecretsOf({})).toEqual([]);
+  });
+
+  it.each([
+    [{ '*': [] }],
+    [{ 'https://example.com': [] }],
+    [{ 'example.com': [{ transform: { headers: { Host: 'x' } } }] }],
+    [{ 'example.com': [{ transform: { headers: { 'X-Key': 'a\r\nX-Other: b' } } }] }],
+  ])('are refused when they cannot be kept: %j', (rules) => {
+    expect(egressSchema.safeParse({ rules }).success).toBe(false);
   });
 });

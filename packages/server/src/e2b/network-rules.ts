@@ -1,17 +1,37 @@
 /** Converts network rules between E2B's API and the native one. */
-import { type Network, TorporError } from '@torpor/protocol';
+import {
+  headerTextSchema,
+  type Network,
+  secretHeaderSchema,
+  secretHostSchema,
+  TorporError,
+} from '@torpor/protocol';
+import type { RuleSecret, Secrets } from '@torpor/secrets';
 import { z } from 'zod';
 
 const listSchema = z.array(z.string().min(1).max(253)).max(256);
 /** The rules that match all traffic. */
 const EVERYTHING = ['0.0.0.0/0', '::/0'];
 
-const unsupportedFields = { egressProxy: z.unknown().optional(), rules: z.unknown().optional() };
+const unsupportedFields = { egressProxy: z.unknown().optional() };
+
+/** Names as keys are normalised to lower case, as E2B does. */
+const rulesSchema = z.record(
+  secretHostSchema,
+  z.array(
+    z.object({
+      transform: z
+        .object({ headers: z.record(secretHeaderSchema, headerTextSchema.min(1).max(8_192)).nullish() })
+        .nullish(),
+    }),
+  ),
+);
 
 export const egressSchema = z.object({
   allowOut: listSchema.nullish(),
   denyOut: listSchema.nullish(),
   allow_internet_access: z.boolean().nullish(),
+  rules: rulesSchema.nullish(),
   ...unsupportedFields,
 });
 export type Egress = z.infer<typeof egressSchema>;
@@ -35,6 +55,29 @@ export function networkOf(egress: Egress): Network {
     );
   }
   return { mode: 'internet', deny };
+}
+
+/** The headers of `rules`, which become secrets without names: the sandbox uses them and never sees them. */
+export function ruleSecretsOf({ rules }: Egress): RuleSecret[] {
+  return Object.entries(rules ?? {}).flatMap(([host, list]) =>
+    list.flatMap(({ transform }) =>
+      Object.entries(transform?.headers ?? {}).map(([header, value]) => ({
+        host: host.toLowerCase(),
+        header,
+        value: value.trim(),
+      })),
+    ),
+  );
+}
+
+/** Stores the rules and names them in the network. */
+export async function withRules(
+  secrets: Pick<Secrets, 'putRules'>,
+  org: string,
+  network: Network,
+  rules: readonly RuleSecret[],
+): Promise<Network> {
+  return rules.length === 0 ? network : { ...network, secrets: await secrets.putRules(org, rules) };
 }
 
 /** The opposite direction, for E2B's responses. */

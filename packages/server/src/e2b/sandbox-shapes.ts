@@ -9,6 +9,7 @@ import {
   type SandboxState,
   type SandboxView,
   TorporError,
+  visibleProcessors,
 } from '@torpor/protocol';
 import { notFound } from './failures.ts';
 import { egressOf } from './network-rules.ts';
@@ -24,7 +25,7 @@ const DEFAULT_LIMITS = { memoryMb: 4_096, diskMb: 10_240 };
 /** The resource limits of a sandbox, in whole numbers. */
 export function limitsOf({ cpus, memoryMb, diskMb }: Resources) {
   return {
-    cpuCount: Math.max(1, Math.ceil(cpus ?? availableParallelism())),
+    cpuCount: visibleProcessors({ cpus }, availableParallelism()),
     memoryMB: memoryMb ?? Math.min(DEFAULT_LIMITS.memoryMb, Math.floor(totalmem() / MIB / 2)),
     diskSizeMB: diskMb ?? DEFAULT_LIMITS.diskMb,
   };
@@ -104,13 +105,17 @@ export function listedShape(sandbox: SandboxView) {
 
 export function detailShape(ctx: ShapeContext, sandbox: SandboxView) {
   const { envdAccessToken, domain } = sandboxShape(ctx, sandbox);
-  const { network, autoResume, onTimeout, preview } = sandbox;
+  const { network, autoResume, onTimeout, preview, requestHost: maskRequestHost } = sandbox;
   const egress = egressOf(network);
   return {
     ...listedShape(sandbox),
     ...(envdAccessToken === undefined ? {} : { envdAccessToken, domain }),
     allowInternetAccess: !egress.denyOut.includes('0.0.0.0/0'),
-    network: { ...egress, allowPublicTraffic: preview === 'public' },
+    network: {
+      ...egress,
+      allowPublicTraffic: preview === 'public',
+      ...(maskRequestHost === undefined ? {} : { maskRequestHost }),
+    },
     lifecycle: { autoResume, onTimeout },
   };
 }

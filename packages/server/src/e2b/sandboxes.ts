@@ -1,5 +1,5 @@
 /** E2B's routes to create, list, get and kill sandboxes. */
-import { pageOf } from '@torpor/protocol';
+import { pageOf, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -7,6 +7,7 @@ import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
 import { type ApiVersion, createRequestOf, createSchema, type E2bCreate } from './create-request.ts';
 import { formatToken, parseMetadataFilter, parseToken, sandboxesQuery } from './list-query.ts';
+import { ruleSecretsOf, withRules } from './network-rules.ts';
 import { idParams } from './route-params.ts';
 import { detailShape, listedShape, SHOWN_STATES, sandboxShape, shownState } from './sandbox-shapes.ts';
 import { createSource } from './template-reference.ts';
@@ -18,12 +19,13 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
   const create = async (request: FastifyRequest, body: E2bCreate, version: ApiVersion) => {
     const wanted = createRequestOf(body, version);
     const { org } = request.identity;
-    const { sandbox } = await runVerb(ctx, request, undefined, async (caller) =>
-      engine.create(
-        { ...caller, dialect: 'e2b' },
-        { ...wanted, ...(await createSource(engine, org, body.templateID)) },
-      ),
-    );
+    const rules = ruleSecretsOf(body.network ?? {});
+    const { sandbox } = await runVerb(ctx, request, undefined, async (caller) => {
+      const source = await createSource(engine, org, body.templateID);
+      if (body.mcp && 'template' in source) await requireMcpTemplate(ctx, org, source.template);
+      const network = await withRules(ctx.secrets, org, wanted.network ?? {}, rules);
+      return engine.create({ ...caller, dialect: 'e2b' }, { ...wanted, network, ...source });
+    });
     request.logFields.sandboxId = sandbox.id;
     return sandboxShape(ctx, sandbox);
   };
@@ -86,7 +88,10 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get('/sandboxes/:id', { schema: { hide: true, params: idParams } }, async (request) => {
     const { id } = request.params;
     request.logFields.sandboxId = id;
-    return request.deadline.run(async () => detailShape(ctx, await engine.get(request.identity.org, id)));
+    const { org, readOnly } = request.identity;
+    // The access token in the answer would let a read-only key change the sandbox.
+    const shown = readOnly ? {} : ctx;
+    return request.deadline.run(async () => detailShape(shown, await engine.get(org, id)));
   });
 
   app.delete(
@@ -99,5 +104,15 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
       await runVerb(ctx, request, id, (caller) => engine.kill(caller, id));
       return reply.code(204).send();
     },
+  );
+}
+
+/** E2B has a template with its MCP gateway, which is not a part of Torpor. */
+async function requireMcpTemplate({ engine }: RouteContext, org: string, name: string): Promise<void> {
+  if ((await engine.templates(org)).some((template) => template.name === name)) return;
+  throw new TorporError(
+    'capability_unsupported',
+    `The option "mcp" is not supported yet without a template "${name}" of yours, with the program mcp-gateway in it.`,
+    { hint: 'docs/coming-from-e2b.md says how MCP servers run without it.' },
   );
 }

@@ -2,6 +2,7 @@
  * E2B's snapshots. With E2B a snapshot is a template. Here it is a kept checkpoint, and one with a name is a template
  * too. One route deletes both.
  */
+import { BUILT_IN } from '@torpor/engine';
 import { pageOf, parseSandboxId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -31,6 +32,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { id } = request.params;
       const { org } = request.identity;
       const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
+      if (name !== undefined && BUILT_IN.includes(name)) throw nameOfBuiltIn(name);
       const { checkpoint } = await runVerb(ctx, request, id, async (caller) => {
         const snapshot = await waitForTransition(ctx.clock, request.deadline.signal, () =>
           engine.snapshot(caller, id),
@@ -105,4 +107,11 @@ function snapshotShape(org: string, { id, templates }: { id: string; templates: 
 function templateNameOf(text: string, org: string): string {
   const named = parseTemplateReference(text, org);
   return named.is === 'template' ? named.name : named.id;
+}
+
+/** E2B's clients replace names without asking, and every sandbox without a template would start from the snapshot. */
+function nameOfBuiltIn(name: string): TorporError {
+  return new TorporError('conflict', `The name "${name}" belongs to a built-in template.`, {
+    hint: 'Choose another name.',
+  });
 }

@@ -1,13 +1,24 @@
 /** The caller of an engine operation, from a request: organisation, idempotency key, and the signal that ends its wait. */
 import type { Caller } from '@torpor/engine';
-import { TorporError } from '@torpor/protocol';
+import { type Actor, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 
 const KEY = /^[\x21-\x7e]{1,255}$/;
 
 export function callerOf(request: FastifyRequest, signal: AbortSignal): Caller {
   const idempotencyKey = idempotencyKeyOf(request);
-  return { org: request.identity.org, signal, ...(idempotencyKey === undefined ? {} : { idempotencyKey }) };
+  return {
+    org: request.identity.org,
+    by: actorIn(request),
+    signal,
+    span: request.span,
+    ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+  };
+}
+
+/** The key and user of a request, for the audit. */
+export function actorIn({ identity: { keyId, subject } }: FastifyRequest): Actor {
+  return { keyId, subject };
 }
 
 export function idempotencyKeyOf(request: FastifyRequest): string | undefined {

@@ -1,4 +1,5 @@
 /** Hooks that run for every request: request id, deadline, key check, log line. */
+import type { Span } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { identify } from '../keys/identity.ts';
@@ -11,13 +12,13 @@ import { RequestDeadline } from './request-deadline.ts';
 import type { DeadlineKind } from './request-state.ts';
 
 export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
-  const { clock, settings, db } = ctx;
+  const { clock, settings } = ctx;
   const deadlines: Readonly<Record<DeadlineKind, number>> = {
     read: settings.readMs,
     checkpoint: settings.checkpointReadMs,
     lifecycle: settings.lifecycleMs,
   };
-  for (const name of ['deadline', 'logFields', 'startedAt', 'identity', 'org'] as const)
+  for (const name of ['deadline', 'logFields', 'startedAt', 'identity', 'org', 'span'] as const)
     app.decorateRequest(name, null as never);
 
   app.addHook('onRequest', async (request, reply) => {
@@ -32,8 +33,10 @@ export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
     );
     if (ctx.stopping.aborted) throw stoppingError();
     if (!needsKey(request) && mayAnswerWithoutKey(ctx, request)) return;
-    request.identity = await request.deadline.run(() => identify(db, clock, request.headers));
+    request.identity = await request.deadline.run(() => identityOf(ctx, request));
+    request.span = beginSpan(ctx, request);
     request.org = takeOrgId(request);
+    refuseChanges(request);
   });
 
   app.addHook('onSend', async (_, reply) => {
@@ -43,10 +46,40 @@ export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
   app.addHook('onResponse', async (request, reply) => recordResponse(ctx, request, reply));
 }
 
+function beginSpan({ clock, tracing }: RouteContext, request: FastifyRequest): Span | undefined {
+  if (!tracing.enabled) return undefined;
+  const { method, headers, routeOptions, identity } = request;
+  const began = new Date(clock.now() - (clock.monotonic() - request.startedAt));
+  const route = routeOptions.url ?? 'unknown';
+  return tracing.beginRequest(headers, began, `${method} ${route}`, {
+    'http.request.method': method,
+    'http.route': route,
+    'torpor.request.id': request.id,
+    'torpor.org': identity.org,
+    'torpor.key.id': identity.keyId,
+  });
+}
+
+/** A browser that is signed in at the page sends a token instead of a key. */
+async function identityOf({ db, clock, pageSessions }: RouteContext, { method, headers }: FastifyRequest) {
+  return (await pageSessions.identify(method, headers)) ?? identify(db, clock, headers);
+}
+
+const READS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
+
+function refuseChanges({ identity, method, routeOptions }: FastifyRequest): void {
+  const { changes = !READS.has(method) } = routeOptions.config;
+  if (!identity.readOnly || !changes) return;
+  throw new TorporError('forbidden', 'This key or sign-in may look at everything and change nothing.', {
+    hint: 'Use a key that is not read-only, or sign in without "look only".',
+  });
+}
+
 /** An unknown path needs a key too, so that a caller without a key cannot find out which paths exist. */
 function needsKey(request: FastifyRequest): boolean {
   const { access = 'key' } = request.routeOptions.config;
   if (access === 'loopback') return !(isLoopback(request.socket.remoteAddress) && !isForwarded(request));
+  if (access === 'page') return !wantsPage(request);
   return access === 'key';
 }
 
@@ -61,6 +94,11 @@ function mayAnswerWithoutKey(
   throw unknownHostName();
 }
 
+/** A browser that opens an address asks for HTML; programs do not. */
+function wantsPage({ headers }: FastifyRequest): boolean {
+  return /\btext\/html\b/i.test(headers.accept ?? '');
+}
+
 /** A request that a proxy forwards comes from another machine. */
 function isForwarded({ headers }: FastifyRequest): boolean {
   return headers['forwarded'] !== undefined || headers['x-forwarded-for'] !== undefined;
@@ -70,12 +108,25 @@ function stoppingError(): TorporError {
   return new TorporError('unreachable', 'The server is stopping.', { retryAfterMs: 1_000 });
 }
 
+function endSpan({ span, logFields }: FastifyRequest, { statusCode }: FastifyReply): void {
+  const { sandboxId, operationId, errorCode } = logFields;
+  span?.set({
+    'http.response.status_code': statusCode,
+    'torpor.sandbox.id': sandboxId,
+    'torpor.operation.id': operationId,
+    'error.type': errorCode,
+  });
+  // By convention a request that the client got wrong is no failure of the server.
+  span?.end(statusCode < 500 ? undefined : { code: errorCode ?? 'internal', message: `HTTP ${statusCode}` });
+}
+
 function recordResponse(
   { clock, log, metrics }: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
 ): void {
   request.deadline.release();
+  endSpan(request, reply);
   const route = request.routeOptions.url ?? 'unknown';
   const { method } = request;
   const durationMs = Math.round(clock.monotonic() - request.startedAt);

@@ -25,9 +25,12 @@ const MAX_PAGE = 1_000;
 export const limitQuery = z.coerce.number().int().min(1).max(MAX_PAGE).default(100);
 
 /** For lists whose `nextCursor` is an id with this prefix. An empty cursor is the first page. */
-export function pageQuery(prefix: 'sbx' | 'ses' | 'key') {
+export function pageQuery(prefix: 'sbx' | 'ses' | 'key' | 'hook') {
   return { limit: limitQuery, cursor: cursorLike(new RegExp(`^(?:${prefix}_[a-z0-9]{20})?$`)) };
 }
+
+/** For lists whose `nextCursor` is a name. */
+export const namedPageQuery = { limit: limitQuery, cursor: cursorLike(/^[A-Za-z0-9_]{0,128}$/) };
 
 /** A number in a query or a header. */
 export const numberText = z

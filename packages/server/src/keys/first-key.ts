@@ -64,6 +64,7 @@ async function registerKey({ db, clock }: KeyContext, key: string, name: string)
     subject: null,
     name,
     operator: true,
+    readOnly: false,
     createdAt: now,
     expiresAt: null,
   });

@@ -14,22 +14,31 @@ export interface Identity {
   readonly service: boolean;
   /** Whether it is an operator key: it may manage organisations with their keys, quotas and usage. */
   readonly operator: boolean;
+  /** Whether requests that change or wake something are refused. */
+  readonly readOnly: boolean;
 }
 
 /** The user of a service key that names no user. */
 const DEFAULT_SUBJECT = 'default';
 
 /** One error for every problem with a key, so that it tells nothing about existing keys. */
-function refused(): TorporError {
+export function noValidKey(): TorporError {
   return new TorporError('unauthenticated', 'The request has no valid API key.');
 }
 
 export async function identify(db: Queryable, clock: Clock, headers: IncomingHttpHeaders): Promise<Identity> {
   const hash = hashKey(keyIn(headers));
   const key = await findKey(db, hash);
-  if (key === undefined || !sameHash(key.hash, hash) || !isValidKey(key, clock.now())) throw refused();
+  if (key === undefined || !sameHash(key.hash, hash) || !isValidKey(key, clock.now())) throw noValidKey();
+  return identityOf(key, headers);
+}
+
+/** The identity of a request with a valid key. A session may have fewer rights than its key, never more. */
+export function identityOf(key: KeyRow, headers: IncomingHttpHeaders, isReadOnlySession = false): Identity {
   const subject = subjectOf(key.subject, headers['torpor-user']);
-  return { org: key.org, subject, keyId: key.id, service: key.subject === null, operator: key.operator };
+  const { org, id: keyId, operator } = key;
+  const readOnly = key.readOnly || isReadOnlySession;
+  return { org, subject, keyId, service: key.subject === null, operator, readOnly };
 }
 
 export function isValidKey({ revokedAt, expiresAt }: KeyRow, now: number): boolean {
@@ -42,7 +51,7 @@ function keyIn(headers: IncomingHttpHeaders): string {
   const plain = headers['x-api-key'];
   const given = [bearer, plain].filter((text) => typeof text === 'string').map(parseKey);
   const [key] = given;
-  if (key === undefined || given.some((other) => other !== key)) throw refused();
+  if (key === undefined || given.some((other) => other !== key)) throw noValidKey();
   return key;
 }
 

@@ -6,7 +6,7 @@ export interface KeyRow extends KeyView {
   readonly hash: string;
 }
 
-const COLUMNS = 'hash, id, org, subject, name, operator, created_at, expires_at, revoked_at';
+const COLUMNS = 'hash, id, org, subject, name, operator, read_only, created_at, expires_at, revoked_at';
 
 function toKey(row: Row): KeyRow {
   return {
@@ -16,6 +16,7 @@ function toKey(row: Row): KeyRow {
     subject: row['subject'],
     name: row['name'],
     operator: row['operator'] === 1,
+    readOnly: row['read_only'] === 1,
     createdAt: row['created_at'],
     expiresAt: row['expires_at'],
     revokedAt: row['revoked_at'],
@@ -44,8 +45,8 @@ export async function listKeys(db: Queryable, org: string, after: string, limit:
 /** An existing key does not change: the next start inserts the same configured key again. */
 export async function insertKey(tx: Transaction, key: KeyRow): Promise<void> {
   await tx.query(
-    `INSERT INTO api_keys (hash, id, org, subject, name, operator, created_at, expires_at, revoked_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (hash) DO NOTHING`,
+    `INSERT INTO api_keys (${COLUMNS})
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (hash) DO NOTHING`,
     [
       key.hash,
       key.id,
@@ -53,6 +54,7 @@ export async function insertKey(tx: Transaction, key: KeyRow): Promise<void> {
       key.subject,
       key.name,
       key.operator ? 1 : 0,
+      key.readOnly ? 1 : 0,
       key.createdAt,
       key.expiresAt,
       key.revokedAt,
@@ -67,7 +69,7 @@ export async function markRevoked(tx: Transaction, hash: string, now: number): P
 /** Makes the key that the server is started with a valid operator key, even if it was revoked. */
 export async function markValid(tx: Transaction, hash: string): Promise<void> {
   await tx.query(
-    'UPDATE api_keys SET revoked_at = NULL, expires_at = NULL, operator = 1 WHERE hash = $1 AND org = $2',
+    'UPDATE api_keys SET revoked_at = NULL, expires_at = NULL, operator = 1, read_only = 0 WHERE hash = $1 AND org = $2',
     [hash, DEFAULT_ORG],
   );
 }
@@ -82,11 +84,14 @@ export async function countValidKeys(db: Queryable, org: string, now: number): P
   return row?.valid ?? 0;
 }
 
-/** Locks the service keys of the organisation, so that two concurrent revocations cannot remove the last two keys. */
+/**
+ * Locks the service keys of the organisation that may make other keys, so that two concurrent revocations cannot remove
+ * the last two of them.
+ */
 export async function lockServiceKeys(tx: Transaction, org: string, now: number): Promise<KeyRow[]> {
   const rows = await tx.query(
     `SELECT ${COLUMNS} FROM api_keys
-     WHERE org = $1 AND subject IS NULL AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)
+     WHERE org = $1 AND subject IS NULL AND read_only = 0 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)
      {FOR UPDATE}`,
     [org, now],
   );

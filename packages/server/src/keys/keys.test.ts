@@ -31,7 +31,14 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
 
   it('are accepted in each form that clients send', async () => {
     const { key, id } = await createKey(ctx(), 'acme', { name: 'a' });
-    const identity = { org: 'acme', subject: 'default', keyId: id, service: true, operator: false };
+    const identity = {
+      org: 'acme',
+      subject: 'default',
+      keyId: id,
+      service: true,
+      operator: false,
+      readOnly: false,
+    };
     expect(await ask({ authorization: `Bearer ${key}` })).toEqual(identity);
     expect(await ask({ authorization: `bearer e2b_${key}` })).toEqual(identity);
     expect(await ask({ 'x-api-key': key })).toEqual(identity);
@@ -93,6 +100,16 @@ describe.each(databaseKinds)('keys on %s', (kind) => {
     const theirs = await createKey(ctx(), 'theirs', { name: 'theirs' });
     expect(await codeOf(revokeKey(ctx(), 'mine', theirs.id))).toBe('not_found');
     expect((await pageOfKeys(ctx(), 'mine', '', 10)).items).toMatchObject([{ id: mine.id, org: 'mine' }]);
+  });
+
+  it('that are read-only do not count as a key that can make others', async () => {
+    const org = 'looker';
+    await createOrg(ctx(), { name: org });
+    const only = await createKey(ctx(), org, { name: 'only' });
+    const reader = await createKey(ctx(), org, { name: 'reader', readOnly: true });
+    expect(await ask({ 'x-api-key': reader.key })).toMatchObject({ service: true, readOnly: true });
+    expect(await codeOf(revokeKey(ctx(), org, only.id))).toBe('conflict');
+    expect(await codeOf(revokeKey(ctx(), org, reader.id))).toBe('fine');
   });
 
   it('cannot be revoked when they are the last service key', async () => {

@@ -25,12 +25,12 @@ export async function createKey(
 ): Promise<CreatedKey> {
   const key = makeKey(randomBytes);
   const now = clock.now();
-  const { name, subject = null, operator = false, expiresInSeconds } = request;
+  const { name, subject = null, operator = false, readOnly = false, expiresInSeconds } = request;
   if (operator && org !== DEFAULT_ORG) {
     throw new TorporError('invalid_request', `Only keys of "${DEFAULT_ORG}" can be operator keys.`);
   }
   const expiresAt = expiresInSeconds === undefined ? null : now + expiresInSeconds * 1_000;
-  const row = rowOf(key, { org, subject, name, operator, createdAt: now, expiresAt });
+  const row = rowOf(key, { org, subject, name, operator, readOnly, createdAt: now, expiresAt });
   await db.transaction(async (tx) => {
     // The lock prevents that the organisation is deleted between this check and the insert.
     if ((await lockOrg(tx, org)) === undefined) throw noSuchOrg(org);

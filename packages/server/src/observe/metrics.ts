@@ -47,6 +47,11 @@ export class Metrics {
     labelNames: ['health'],
     registers: [this.registry],
   });
+  readonly checkpointsWaiting = this.#gauge(
+    'torpor_checkpoints_waiting',
+    'Sealed checkpoints that are not in the store outside this machine yet. 0 without a store.',
+    [],
+  );
   readonly diskFree = this.#gauge('torpor_disk_free_bytes', 'Free space on the disk of the checkpoints.', []);
   readonly diskTotal = this.#gauge('torpor_disk_total_bytes', 'Size of the disk of the checkpoints.', []);
   readonly diskReserve = this.#gauge(

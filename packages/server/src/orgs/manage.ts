@@ -99,10 +99,12 @@ export async function deleteOrg({ db, clock }: OrgContext, id: string): Promise<
     const left = await whatIsLeft(tx, id, clock.now());
     if (Object.values(left).some((count) => count > 0)) {
       throw new TorporError('conflict', `The organisation "${id}" is not empty.`, {
-        hint: 'Kill its sandboxes, delete its checkpoints and templates, end its sessions and builds, and revoke its keys.',
+        hint: 'Kill its sandboxes, delete its checkpoints and templates, end its sessions and builds, delete its webhooks and secrets, and revoke its keys.',
         details: left,
       });
     }
+    // Those that were made for rules of its sandboxes, which are gone.
+    await tx.query('DELETE FROM secrets WHERE org = $1', [id]);
     await markOrgDeleted(tx, id, clock.now());
     return org;
   });
@@ -119,6 +121,8 @@ async function whatIsLeft(tx: Queryable, org: string, now: number) {
     templates: await count('templates WHERE org = $1'),
     sessions: await count('sessions WHERE org = $1 AND ended_at IS NULL'),
     builds: await count('build_jobs WHERE org = $1 AND completed_at IS NULL'),
+    webhooks: await count('webhooks WHERE org = $1'),
+    secrets: await count('secrets WHERE org = $1 AND generated = 0'),
     keys: await countValidKeys(tx, org, now),
   };
 }

@@ -1,5 +1,5 @@
 /** Makes the gateway of the server, with the server's keys and metrics and the open ports that agents report. */
-import type { Clock, Database, Engine, Ids } from '@torpor/engine';
+import type { Clock, Database, Engine, Ids, Tracing } from '@torpor/engine';
 import { checkSignature } from '@torpor/envd';
 import {
   engineSandboxDirectory,
@@ -8,6 +8,7 @@ import {
   type GatewaySettings,
   type Keys,
 } from '@torpor/gateway';
+import { TorporError } from '@torpor/protocol';
 import { hashKey, parseKey } from '../keys/api-key.ts';
 import { identify } from '../keys/identity.ts';
 import { findKey } from '../keys/key-table.ts';
@@ -25,6 +26,7 @@ export interface OpenGatewayContext {
   readonly secret: Uint8Array;
   readonly log: Log;
   readonly metrics: Metrics;
+  readonly tracing: Tracing;
   readonly settings: GatewaySettings;
 }
 
@@ -33,7 +35,7 @@ const OPEN_PORTS_MS = 1_000;
 
 export function openGateway(ctx: OpenGatewayContext): Gateway {
   const { engine, clock, ids, randomBytes, secret, metrics, settings } = ctx;
-  const sandboxes = engineSandboxDirectory(engine, ({ org, id }) =>
+  const sandboxes = engineSandboxDirectory(engine, ctx.tracing, ({ org, id }) =>
     openPortsOf(engine(), org, id, AbortSignal.timeout(OPEN_PORTS_MS)),
   );
   const gateway = new Gateway({
@@ -59,7 +61,10 @@ function keysOf({ db, clock }: OpenGatewayContext): Keys {
       const plain = headers['x-api-key'];
       // When X-API-Key has our key, Authorization is for the app.
       const only = plain === undefined ? headers : { 'x-api-key': plain };
-      return (await identify(db, clock, only)).org;
+      const { org, readOnly } = await identify(db, clock, only);
+      // A request to an app may change anything, and wakes the sandbox.
+      if (readOnly) throw new TorporError('forbidden', 'A read-only key cannot send requests to an app.');
+      return org;
     },
   };
 }

@@ -51,6 +51,25 @@ describe('orgId in a query', () => {
   });
 });
 
+describe('checkpoints with a name', () => {
+  it('are found in all sandboxes of the organisation, newest first, and in no other', async () => {
+    const found = async (name: string, key = server.keys.default) =>
+      (await server.ask('GET', `/v1/checkpoints?name=${name}`, { key }))
+        .json()
+        .items.map(({ id }: { id: string }) => id);
+    const ids: string[] = [];
+    for (const key of [server.keys.default, server.keys.default, server.keys.other]) {
+      const sandbox = await server.create({}, key);
+      const url = `/v1/sandboxes/${sandbox}/checkpoints`;
+      ids.push((await server.ask('POST', url, { body: { name: 'step' }, key })).json().id);
+    }
+    expect(await found('step')).toEqual([ids[1], ids[0]]);
+    expect(await found('step', server.keys.other)).toEqual([ids[2]]);
+    expect(await found('other')).toEqual([]);
+    expect((await server.ask('GET', '/v1/checkpoints')).statusCode).toBe(400);
+  });
+});
+
 describe('a sandbox whose only checkpoint is missing', () => {
   it('says which, where and why in every answer, and the three endpoints agree (R91, R92)', async () => {
     const { id, checkpointId } = await paused();
@@ -114,5 +133,36 @@ describe('a list of sandboxes by name', () => {
     await server.create({ name: 'other-name' });
     const { items } = (await server.ask('GET', '/v1/sandboxes?name=by-name')).json();
     expect(items).toMatchObject([{ id: old, state: 'killed' }]);
+  });
+});
+
+describe('a name of a checkpoint', () => {
+  it('is given later, keeps the checkpoint, and is told in the ledger', async () => {
+    const { id, checkpointId } = await paused();
+    const path = `/v1/checkpoints/${checkpointId}/names`;
+    const named = await server.ask('POST', path, { body: { name: 'before-upgrade' } });
+    expect([named.statusCode, named.json().names]).toEqual([200, ['before-upgrade']]);
+    // The same name again changes nothing.
+    expect((await server.ask('POST', path, { body: { name: 'before-upgrade' } })).statusCode).toBe(200);
+    const { items } = (await server.ask('GET', `/v1/sandboxes/${id}/events`)).json();
+    expect(items.filter(({ type }: { type: string }) => type === 'checkpoint.named')).toMatchObject([
+      { data: { checkpointId, name: 'before-upgrade' } },
+    ]);
+    await server.ask('POST', `/v1/sandboxes/${id}/resume`);
+    await server.ask('POST', `/v1/sandboxes/${id}/pause`);
+    const kept = await server.ask('GET', `/v1/checkpoints/${checkpointId}`);
+    expect(kept.json()).toMatchObject({ state: 'sealed', expiresAt: null });
+  });
+
+  it('that another checkpoint of the sandbox has is refused, and nothing changes', async () => {
+    const { id, checkpointId } = await paused();
+    await server.ask('POST', `/v1/checkpoints/${checkpointId}/names`, { body: { name: 'taken' } });
+    await server.ask('POST', `/v1/sandboxes/${id}/resume`);
+    const second = (await server.ask('POST', `/v1/sandboxes/${id}/pause`)).json().checkpoint.id;
+    const refused = await server.ask('POST', `/v1/checkpoints/${second}/names`, { body: { name: 'taken' } });
+    expect([refused.statusCode, errorIn(refused).code]).toEqual([409, 'conflict']);
+    expect((await server.ask('GET', `/v1/checkpoints/${second}`)).json().names).toEqual([]);
+    const bad = await server.ask('POST', `/v1/checkpoints/${second}/names`, { body: { name: 'a b' } });
+    expect([bad.statusCode, errorIn(bad).code]).toEqual([400, 'invalid_request']);
   });
 });

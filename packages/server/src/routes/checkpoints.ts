@@ -1,6 +1,15 @@
-/** Checkpoints: list, get, verify, delete. Every route answers within its deadline, even when the store hangs. */
-import { checkpointPageSchema, checkpointViewSchema, idSchema } from '@torpor/protocol';
+/** Checkpoints: list, get, name, verify, delete. Every route answers within its deadline, even when the store hangs. */
+import {
+  checkpointPageSchema,
+  checkpointViewSchema,
+  idSchema,
+  nameCheckpointRequestSchema,
+  nameSchema,
+  pageSchema,
+  verifiedCheckpointViewSchema,
+} from '@torpor/protocol';
 import { z } from 'zod';
+import { actorIn } from '../http/caller.ts';
 import { checkpointParams, errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -31,6 +40,27 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 
   app.get(
+    '/v1/checkpoints',
+    {
+      config: { deadline: 'checkpoint' },
+      schema: {
+        operationId: 'findCheckpoints',
+        summary: 'The checkpoints with a name, of all sandboxes, newest first',
+        tags,
+        querystring: z.strictObject({ name: nameSchema, limit: limitQuery }),
+        response: { 200: json('At most `limit` of them.', pageSchema(checkpointViewSchema)), ...errors() },
+      },
+    },
+    async (request) => {
+      const { name, limit } = request.query;
+      const items = await request.deadline.run(() =>
+        engine.namedCheckpoints(request.identity.org, name, limit),
+      );
+      return { items, nextCursor: null };
+    },
+  );
+
+  app.get(
     '/v1/checkpoints/:id',
     {
       config: { deadline: 'checkpoint' },
@@ -46,6 +76,36 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 
   app.post(
+    '/v1/checkpoints/:id/names',
+    {
+      config: { deadline: 'lifecycle' },
+      schema: {
+        operationId: 'nameCheckpoint',
+        summary: 'Give a checkpoint a name',
+        description:
+          'The name is unique among the checkpoints of its sandbox. A named checkpoint does not expire; it stays until it is ' +
+          'deleted.',
+        tags,
+        params: checkpointParams,
+        body: nameCheckpointRequestSchema,
+        response: {
+          200: json('The checkpoint with its names.', checkpointViewSchema),
+          ...errors('not_found', 'conflict', 'expired', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      const { name } = request.body;
+      return request.deadline.run(() =>
+        replays.once(request, id, async () => ({
+          body: await engine.nameCheckpoint(request.identity.org, id, name, actorIn(request)),
+        })),
+      );
+    },
+  );
+
+  app.post(
     '/v1/checkpoints/:id/verify',
     {
       config: { deadline: 'lifecycle' },
@@ -57,7 +117,7 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
         params: checkpointParams,
         body: z.strictObject({}),
         response: {
-          200: json('The checkpoint after the verification.', checkpointViewSchema),
+          200: json('The checkpoint after the verification.', verifiedCheckpointViewSchema),
           ...errors('not_found', 'checkpoint_unreadable', 'capability_unsupported', 'idempotency_mismatch'),
         },
       },
@@ -89,7 +149,7 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { id } = request.params;
       await request.deadline.run(() =>
         replays.once(request, id, async () => {
-          await engine.deleteCheckpoint(request.identity.org, id);
+          await engine.deleteCheckpoint(request.identity.org, id, actorIn(request));
           return { body: null };
         }),
       );

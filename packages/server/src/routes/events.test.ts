@@ -34,6 +34,20 @@ const types = (frames: ReadFrame[]) => frames.map(({ event }) => event);
 const pause = (id: SandboxId) => server.ask('POST', `/v1/sandboxes/${id}/pause`);
 
 describe('events', () => {
+  it('are listed newest first when asked for, for one sandbox and for all', async () => {
+    const id = await server.create();
+    await pause(id);
+    const read = async (path: string) =>
+      (await server.ask('GET', path)).json<{ items: EventView[]; nextCursor: string | null }>();
+    const whole = await read(`/v1/sandboxes/${id}/events`);
+    const newest = await read(`/v1/sandboxes/${id}/events?order=newest&limit=3`);
+    expect(newest.items).toEqual(whole.items.toReversed().slice(0, 3));
+    const rest = await read(`/v1/sandboxes/${id}/events?order=newest&cursor=${newest.nextCursor}`);
+    expect([...newest.items, ...rest.items]).toEqual(whole.items.toReversed());
+    expect(rest.nextCursor).toBeNull();
+    expect((await read('/v1/events?order=newest&limit=1')).items).toEqual(newest.items.slice(0, 1));
+  });
+
   it('are listed oldest first, in pages, with their data (R95)', async () => {
     const id = await server.create();
     await pause(id);

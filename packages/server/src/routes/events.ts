@@ -1,5 +1,5 @@
 /** The ledger: pages of events, oldest first, or a stream that continues where the client stopped. */
-import type { Cursor } from '@torpor/engine';
+import type { BackwardCursor, Cursor } from '@torpor/engine';
 import { type EventView, eventViewSchema, pageOf, pageSchema, TorporError } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
@@ -13,7 +13,14 @@ const numberSchema = z
   .string()
   .regex(/^\d{1,15}$/)
   .transform(Number);
-const eventsQuery = z.strictObject({ limit: limitQuery, cursor: numberSchema.optional() });
+const eventsQuery = z.strictObject({
+  limit: limitQuery,
+  cursor: numberSchema.optional(),
+  order: z
+    .enum(['oldest', 'newest'])
+    .default('oldest')
+    .meta({ description: 'Which event of a page comes first. A stream always begins with the oldest.' }),
+});
 
 const response = {
   200: {
@@ -49,9 +56,14 @@ export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
       request.logFields.sandboxId = id;
       // The events of another organisation's sandbox are 404, like the sandbox itself (R104).
       await request.deadline.run(() => engine.get(request.identity.org, id));
-      const after = startOf(request, request.query.cursor);
+      const { limit, cursor, order } = request.query;
+      if (order === 'newest' && !wantsEvents(request)) {
+        const before = { sandboxId: id, beforeSeq: cursor ?? BEYOND_ALL };
+        return pageBackwards(ctx, request, before, limit, ({ seq }) => seq);
+      }
+      const after = startOf(request, cursor);
       return answer(ctx, request, reply, {
-        limit: request.query.limit,
+        limit,
         after,
         cursor: { sandboxId: id, afterSeq: after },
         numberOf: ({ seq }) => seq,
@@ -74,15 +86,35 @@ export function eventRoutes(app: RoutesApp, ctx: RouteContext): void {
       },
     },
     async (request, reply) => {
-      const after = startOf(request, request.query.cursor);
+      const { limit, cursor, order } = request.query;
+      const { org } = request.identity;
+      if (order === 'newest' && !wantsEvents(request)) {
+        const before = { org, beforePosition: cursor ?? BEYOND_ALL };
+        return pageBackwards(ctx, request, before, limit, ({ position }) => position);
+      }
+      const after = startOf(request, cursor);
       return answer(ctx, request, reply, {
-        limit: request.query.limit,
+        limit,
         after,
-        cursor: { org: request.identity.org, afterPosition: after },
+        cursor: { org, afterPosition: after },
         numberOf: ({ position }) => position,
       });
     },
   );
+}
+
+/** More than the number of any event. */
+const BEYOND_ALL = Number.MAX_SAFE_INTEGER;
+
+async function pageBackwards(
+  { engine }: RouteContext,
+  request: FastifyRequest,
+  cursor: BackwardCursor,
+  limit: number,
+  numberOf: (event: EventView) => number,
+) {
+  const found = await request.deadline.run(() => engine.eventsBackwards(cursor, limit + 1));
+  return pageOf(found, limit, (last) => String(numberOf(last)));
 }
 
 interface Wanted {

@@ -6,6 +6,7 @@ import {
   type FileEntry,
   type SandboxId,
   userNameSchema,
+  wakeQuerySchema,
   writtenFileSchema,
 } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -23,6 +24,7 @@ const filesQuery = z.strictObject({
   path: z.string().min(1).max(4_096).meta({ description: 'Absolute, or relative to the home directory.' }),
   user: userNameSchema.optional(),
 });
+const readQuery = filesQuery.extend({ wake: wakeQuerySchema });
 type FilesQuery = z.infer<typeof filesQuery>;
 
 const failures = errors(
@@ -49,10 +51,10 @@ export function fileRoutes(app: RoutesApp, ctx: RouteContext): void {
       schema: {
         operationId: 'readFile',
         summary: 'The bytes of a file, or the entries of a directory',
-        description: 'A paused sandbox is woken first, unless its `autoResume` is off.',
+        description: 'A paused sandbox is woken first, unless its `autoResume` is off or `wake` is `false`.',
         tags,
         params: sandboxParams,
-        querystring: filesQuery,
+        querystring: readQuery,
         response: {
           200: {
             description: 'The bytes of a file, or a directory as JSON.',
@@ -125,10 +127,11 @@ async function read(
   request: FastifyRequest,
   reply: FastifyReply,
   id: SandboxId,
-  query: FilesQuery,
+  query: z.infer<typeof readQuery>,
 ) {
   const { clock, settings } = ctx;
-  const connection = await connectToSandbox(ctx, request, id);
+  const wake = query.wake === 'true' && !request.identity.readOnly;
+  const connection = await connectToSandbox(ctx, request, id, { wake });
   try {
     const found = await request.deadline.run((signal) => open(connection.agent, query, signal));
     if (found.file === undefined) {

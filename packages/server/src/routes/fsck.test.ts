@@ -71,6 +71,25 @@ describe('fsck', () => {
     expect((await fsck(server.keys.other)).status).toBe(403);
   });
 
+  it('reports intact memory that cannot be restored here, and why', async () => {
+    const sandboxId = await server.create();
+    const { checkpoint } = (await server.ask('POST', `/v1/sandboxes/${sandboxId}/pause`)).json();
+    const { build } = server.runtime;
+    server.runtime.build = 'another build';
+    try {
+      const detail = `Its memory cannot be restored: made by ${build}.`;
+      const { findings } = (await (await fsck()).json()) as { findings: unknown[] };
+      const about = { sandboxId, checkpointId: checkpoint.id, state: 'paused' };
+      expect(findings).toContainEqual({ ...about, what: 'unusable', detail });
+      const verified = await server.ask('POST', `/v1/checkpoints/${checkpoint.id}/verify`);
+      expect(verified.json()).toMatchObject({ health: 'ok', unusableMemory: `made by ${build}` });
+    } finally {
+      server.runtime.build = build;
+    }
+    const verified = await server.ask('POST', `/v1/checkpoints/${checkpoint.id}/verify`);
+    expect(verified.json()).toMatchObject({ health: 'ok', unusableMemory: null });
+  });
+
   it('refuses the key of a user', async () => {
     expect((await fsck(server.keys.user)).status).toBe(403);
   });

@@ -5,6 +5,8 @@ import {
   type FsckReport,
   fsckReportSchema,
   type Page,
+  type SandboxId,
+  type SandboxState,
   type SandboxView,
 } from '@torpor/protocol';
 import { z } from 'zod';
@@ -46,24 +48,32 @@ async function runFsck(ctx: RouteContext, org: string, signal: AbortSignal): Pro
   const { engine, clock } = ctx;
   const began = clock.monotonic();
   const { did, ...round } = await engine.reconcile();
-  const { inspected: checkpoints } = await engine.inspectCheckpoints({ org, external: true }, signal);
+  const { inspected: checkpoints, unusableMemory } = await engine.inspectCheckpoints(
+    { org, external: true },
+    signal,
+  );
   const findings: Finding[] = [];
-  let sandboxes = 0;
+  const states = new Map<SandboxId, SandboxState>();
   for (let cursor: string | null = ''; cursor !== null; ) {
     signal.throwIfAborted();
     const page: Page<SandboxView> = await engine.list({ org, states: [...STATES] }, cursor, PAGE);
     for (const sandbox of page.items) {
-      sandboxes++;
+      states.set(sandbox.id, sandbox.state);
       const finding = await findingFor(engine, org, sandbox);
       if (finding !== undefined) findings.push(finding);
     }
     cursor = page.nextCursor;
   }
   for await (const finding of unhealthy(engine, org, signal)) findings.push(finding);
+  for (const { checkpointId, sandboxId, why } of unusableMemory) {
+    const state = sandboxId === null ? null : (states.get(sandboxId) ?? null);
+    const detail = `Its memory cannot be restored: ${why}.`;
+    findings.push({ sandboxId, state, checkpointId, what: 'unusable', detail });
+  }
   const own = did.filter((action) => action.org === org || action.org === null);
   const actions = own.map(({ sandboxId, what }) => ({ sandboxId, what }));
   const durationMs = Math.round(clock.monotonic() - began);
-  return { round, did: actions, sandboxes, checkpoints, findings, durationMs };
+  return { round, did: actions, sandboxes: states.size, checkpoints, findings, durationMs };
 }
 
 async function findingFor(engine: Engine, org: string, sandbox: SandboxView): Promise<Finding | undefined> {

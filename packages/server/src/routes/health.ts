@@ -92,6 +92,8 @@ async function countCheckpoints({ engine, clock, metrics }: RouteContext): Promi
   const counts = await probing(clock, () => engine.checkpointHealthCounts()).catch(() => undefined);
   for (const [health, count] of Object.entries(counts ?? {}))
     metrics.checkpointsUnhealthy.set({ health }, count);
+  const replication = await probing(clock, () => engine.replication()).catch(() => undefined);
+  if (replication !== undefined) metrics.checkpointsWaiting.set(replication.waiting);
 }
 
 function measureDisk({ engine, metrics }: RouteContext): void {

@@ -52,7 +52,8 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request) => {
       const { id } = request.params;
       const reply = await runVerb(ctx, request, id, (caller) => engine.pause(caller, id, request.body));
-      return { ...reply, sandbox: withUrls(ctx, reply.sandbox) };
+      const { warm, warmReason } = reply.sandbox;
+      return { ...reply, sandbox: withUrls(ctx, reply.sandbox), warm: warm === true, warmReason };
     },
   );
 
@@ -64,8 +65,9 @@ export function lifecycleRoutes(app: RoutesApp, ctx: RouteContext): void {
         operationId: 'resumeSandbox',
         summary: 'Resume a sandbox',
         description:
-          'For a running sandbox the answer is the same, and its end is never set earlier. Without `timeoutSeconds` ' +
-          'its configured timeout starts again. `source` says what it was started from, `lost` what is missing.',
+          'A paused sandbox runs for `timeoutSeconds`, or without it for its configured timeout. A sandbox that runs ' +
+          'already gets the same answer, and `timeoutSeconds` never sets its end earlier. `source` says what it was ' +
+          'started from, `lost` what is missing.',
         tags,
         params: sandboxParams,
         body: resumeRequestSchema,

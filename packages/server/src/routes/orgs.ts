@@ -117,8 +117,8 @@ export function orgRoutes(app: RoutesApp, ctx: RouteContext): void {
         operationId: 'deleteOrg',
         summary: 'Delete an empty organisation',
         description:
-          'For operator keys. Refused while it has sandboxes, kept checkpoints, templates, sessions, builds or ' +
-          'keys; `details` counts them. Its name cannot be used again.',
+          'For operator keys. Refused while it has sandboxes, kept checkpoints, templates, sessions, builds, ' +
+          'webhooks, secrets or keys; `details` counts them. Its name cannot be used again.',
         tags,
         params,
         response: {

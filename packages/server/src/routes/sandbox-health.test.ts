@@ -91,6 +91,22 @@ describe('the drives of a sandbox', () => {
     expect(usedBytes + freeBytes).toBe(totalBytes);
   });
 
+  it('have the size that the runtime enforces, also in the metrics of E2B’s API', async () => {
+    const limited = await testServer({
+      wrap: (_, runtime) => {
+        Object.assign(runtime, { diskUsage: async () => ({ usedBytes: 700, limitBytes: 1_000 }) });
+        return {};
+      },
+    });
+    const id = await limited.create();
+    const { items } = (await limited.ask('GET', `/v1/sandboxes/${id}/drives`)).json();
+    expect(items).toEqual([{ path: '/', totalBytes: 1_000, usedBytes: 700, freeBytes: 300 }]);
+    const headers = { 'x-api-key': limited.keys.default };
+    const metrics = await limited.ask('GET', `/sandboxes/${id.slice(4)}/metrics`, { headers });
+    expect(metrics.json()).toMatchObject([{ diskUsed: 700, diskTotal: 1_000 }]);
+    await limited.dispose();
+  });
+
   it('are an error with the state when it is paused, and do not wake it', async () => {
     const id = await server.create();
     await server.ask('POST', `/v1/sandboxes/${id}/pause`);

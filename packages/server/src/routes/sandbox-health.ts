@@ -1,17 +1,18 @@
-/** Health and disk usage of a sandbox. Neither route wakes the sandbox. */
+/** Health, usage and drives of a sandbox. None of these routes wakes the sandbox. */
 import {
   type DriveView,
   driveViewSchema,
   pageSchema,
   type SandboxId,
+  type SandboxMetrics,
   sandboxHealthSchema,
+  sandboxMetricsSchema,
 } from '@torpor/protocol';
 import { errors, json, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
-import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { healthOf } from '../sandbox/health.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
+import { readSandboxMetrics } from '../sandbox/sandbox-metrics.ts';
 
 export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
   app.get(
@@ -32,6 +33,30 @@ export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { id } = request.params;
       request.logFields.sandboxId = id;
       return request.deadline.run(() => healthOf(ctx, request.identity.org, id));
+    },
+  );
+
+  app.get(
+    '/v1/sandboxes/:id/metrics',
+    {
+      schema: {
+        operationId: 'getSandboxMetrics',
+        summary: 'What a running sandbox uses now',
+        description:
+          'Never wakes the sandbox and does not count as use. For a sandbox that does not run, the error says which ' +
+          'state it is in. The server keeps no history: ask regularly for one.',
+        tags: ['sandboxes'],
+        params: sandboxParams,
+        response: {
+          200: json('The usage at this moment.', sandboxMetricsSchema),
+          ...errors('not_found', 'transitioning', 'conflict', 'killed', 'lost'),
+        },
+      },
+    },
+    async (request) => {
+      const { id } = request.params;
+      request.logFields.sandboxId = id;
+      return request.deadline.run((signal) => metricsOf(ctx, request.identity.org, id, signal));
     },
   );
 
@@ -61,6 +86,24 @@ export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 }
 
+async function metricsOf(
+  { engine, clock }: RouteContext,
+  org: string,
+  id: SandboxId,
+  signal: AbortSignal,
+): Promise<SandboxMetrics> {
+  const used = await readSandboxMetrics(engine, org, id, signal);
+  return {
+    at: clock.now(),
+    cpuCount: used.cpuCount,
+    cpuUsedPercent: used.cpuUsedPct,
+    memoryUsedBytes: used.memUsed,
+    memoryTotalBytes: used.memTotal,
+    diskUsedBytes: used.diskUsed,
+    diskTotalBytes: used.diskTotal,
+  };
+}
+
 /** Reports the root only: every runtime gives a sandbox a root filesystem, and every agent reports it. */
 async function drivesOf(
   { engine }: RouteContext,
@@ -68,14 +111,7 @@ async function drivesOf(
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<DriveView[]> {
-  const agent = connectToAgent(await engine.agent(org, id));
-  try {
-    const { diskTotal, diskUsed } = await agent.metrics({ signal });
-    const freeBytes = Math.max(0, diskTotal - diskUsed);
-    return [{ path: '/', totalBytes: diskTotal, usedBytes: diskUsed, freeBytes }];
-  } catch (thrown) {
-    throw fromAgentError(thrown, id);
-  } finally {
-    agent.close();
-  }
+  const { diskTotal, diskUsed } = await readSandboxMetrics(engine, org, id, signal);
+  const freeBytes = Math.max(0, diskTotal - diskUsed);
+  return [{ path: '/', totalBytes: diskTotal, usedBytes: diskUsed, freeBytes }];
 }

@@ -14,6 +14,7 @@ import {
 } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { actorIn } from '../http/caller.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { runVerb } from '../http/run-verb.ts';
@@ -181,7 +182,9 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      return once(request, id, (org) => engine.setLifetime(org, id, request.body.timeoutSeconds));
+      return once(request, id, (org) =>
+        engine.setLifetime(org, id, request.body.timeoutSeconds, actorIn(request)),
+      );
     },
   );
 
@@ -205,7 +208,9 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request) => {
       const { id } = request.params;
-      return once(request, id, (org) => engine.setRetention(org, id, request.body.deletePausedAfterSeconds));
+      return once(request, id, (org) =>
+        engine.setRetention(org, id, request.body.deletePausedAfterSeconds, actorIn(request)),
+      );
     },
   );
 
@@ -242,7 +247,7 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
       request.logFields.sandboxId = id;
       return request.deadline.run(() =>
         replays.once(request, id, async () => {
-          const sandbox = await engine.setNetwork(org, id, request.body);
+          const sandbox = await engine.setNetwork(org, id, request.body, actorIn(request));
           return { body: withUrls(ctx, sandbox) };
         }),
       );

@@ -1,8 +1,19 @@
 import { once } from 'node:events';
-import { readdir } from 'node:fs/promises';
+import { readdir, rm, writeFile } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  dockerArchive,
+  ociArchive,
+  REGISTRY_USER,
+  startRegistry,
+  type TestRegistry,
+  testImage,
+  whyNoRegistry,
+} from '@torpor/images/testing';
 import type { TemplateView } from '@torpor/protocol';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { errorIn, type TestServer, type TestServerOptions, testServer } from '../../testing/test-server.ts';
 
 const web = { name: 'web', command: 'serve', port: 3000 };
@@ -37,6 +48,114 @@ const names = async () =>
   (await server.ask('GET', '/v1/templates')).json().items.map(({ name }: TemplateView) => name);
 const uploads = () => readdir(server.uploadsDir);
 
+describe.skipIf(whyNoRegistry !== null)(`a template from an image${whyNoRegistry ?? ''}`, () => {
+  let registry: TestRegistry;
+  const image = testImage([[{ name: 'etc/note', content: 'a root' }]], {
+    config: {
+      Env: ['LEVEL=image', 'OTHER=1'],
+      WorkingDir: '/srv',
+      Cmd: ["it's"],
+      ExposedPorts: { '80/tcp': {} },
+    },
+  });
+  beforeAll(async () => {
+    registry = await startRegistry({ credentials: true });
+    await registry.push('app', '1', image);
+  });
+  afterAll(() => registry?.stop());
+  const ask = (body: object, key = server.keys.default, headers = {}) =>
+    server.ask('POST', '/v1/templates', {
+      body: { name: 'app', image: `${registry.name}/app:1`, ...body },
+      key,
+      headers,
+    });
+
+  it('is fetched with the credentials of the request, which are stored and logged nowhere', async () => {
+    await open({ registryNetworks: ['127.0.0.1/32'] });
+    const refused = await ask({ registryCredentials: { username: 'ada', password: 'wrong-one' } });
+    expect([refused.statusCode, errorIn(refused).code]).toEqual([403, 'forbidden']);
+    expect(await names()).toEqual(['base']);
+    const made = await ask(
+      { registryCredentials: REGISTRY_USER, env: { LEVEL: 'own' }, entrypoint: true },
+      server.keys.default,
+      { 'idempotency-key': 'k' },
+    );
+    expect([made.statusCode, made.json()]).toMatchObject([
+      201,
+      {
+        state: 'ready',
+        image: {
+          reference: `${registry.name}/app:1`,
+          digest: image.manifestDigest,
+          workdir: '/srv',
+          ports: [80],
+        },
+        services: [{ name: 'start', command: "exec 'it'\\''s'", port: 80 }],
+      },
+    ]);
+    const id = await server.create({ template: 'app' });
+    const [row] = await server.world.db.query<{ config: string }>(
+      'SELECT config FROM sandboxes WHERE id = $1',
+      [id],
+    );
+    expect(JSON.parse(row?.config ?? '')).toMatchObject({
+      env: { LEVEL: 'own', OTHER: '1' },
+      workdir: '/srv',
+    });
+    const tables = ['templates', 'request_replays', 'events', 'checkpoints', 'sandboxes'];
+    const rows = await Promise.all(tables.map((table) => server.world.db.query(`SELECT * FROM ${table}`)));
+    for (const password of ['wrong-one', REGISTRY_USER.password])
+      expect(JSON.stringify(rows) + server.log.join()).not.toContain(password);
+  });
+
+  it("is fetched with the server's credentials for the default organisation alone", async () => {
+    const dockerConfig = join(tmpdir(), `torpor-docker-config-${process.pid}.json`);
+    const auth = Buffer.from(Object.values(REGISTRY_USER).join(':')).toString('base64');
+    await writeFile(dockerConfig, JSON.stringify({ auths: { [registry.name]: { auth } } }));
+    await open({ registryNetworks: ['127.0.0.1/32'], dockerConfig });
+    expect(errorIn(await ask({}, server.keys.other)).code).toBe('forbidden');
+    expect((await ask({})).statusCode).toBe(201);
+    await rm(dockerConfig);
+  });
+
+  it('is not fetched from the network of the server unless its operator allows it', async () => {
+    const refused = await ask({});
+    expect([refused.statusCode, errorIn(refused).code]).toEqual([403, 'forbidden']);
+    expect(errorIn(refused).hint).toContain('--registry-networks');
+  });
+
+  it('is made from an archive, which is removed', async () => {
+    for (const [format, bytes] of [
+      ['oci', ociArchive(image)],
+      ['docker', dockerArchive(image)],
+    ] as const) {
+      const url = `/v1/templates?${new URLSearchParams({ name: format, format, entrypoint: 'true' })}`;
+      const made = await server.ask('POST', url, { body: bytes, headers: TAR });
+      expect([made.statusCode, made.json()]).toMatchObject([
+        201,
+        { image: { reference: null, workdir: '/srv' }, services: [{ name: 'start' }] },
+      ]);
+    }
+    const wrong = await server.ask('POST', '/v1/templates?name=x&format=oci', {
+      body: dockerArchive(image),
+      headers: TAR,
+    });
+    expect([wrong.statusCode, errorIn(wrong).code]).toEqual([400, 'invalid_request']);
+    expect(await uploads()).toEqual([]);
+  });
+
+  it('is refused when the request is not clear', async () => {
+    for (const [body, words] of [
+      [{ image: 'No Image' }, 'not the name of an image'],
+      [{ from: `ckpt_${'0'.repeat(20)}` }, 'not both'],
+      [{ registryCredentials: { username: 'ada' } }, 'registryCredentials.password'],
+    ] as const) {
+      const refused = await ask(body);
+      expect([refused.statusCode, errorIn(refused).message]).toEqual([400, expect.stringContaining(words)]);
+    }
+  });
+});
+
 describe('a template from a checkpoint', () => {
   it('is created, read, listed, used and deleted', async () => {
     const from = await snapshot();
@@ -65,6 +184,21 @@ describe('a template from a checkpoint', () => {
     expect(errorIn(other).code).toBe('idempotency_mismatch');
     const keyless = await server.ask('POST', '/v1/templates', { body });
     expect(errorIn(keyless).code).toBe('conflict');
+  });
+
+  it('takes the place of another on request, and says which user and directory commands get', async () => {
+    const [first, second] = [await snapshot(), await snapshot()];
+    await server.ask('POST', '/v1/templates', { body: { name: 'seeded', from: first } });
+    const body = { name: 'seeded', from: second, replace: true, user: 'ada', workdir: '/srv' };
+    const made = await server.ask('POST', '/v1/templates', { body });
+    expect([made.statusCode, made.json()]).toMatchObject([201, { checkpointId: second }]);
+    expect(await names()).toEqual(['base', 'seeded']);
+    const id = await server.create({ template: 'seeded' });
+    const [row] = await server.world.db.query<{ config: string }>(
+      'SELECT config FROM sandboxes WHERE id = $1',
+      [id],
+    );
+    expect(JSON.parse(row?.config ?? '')).toMatchObject({ user: 'ada', workdir: '/srv' });
   });
 
   it('cannot be created from a path of the server', async () => {
@@ -123,7 +257,6 @@ describe('a template from an archive', () => {
   it('is not created with a taken name, an unknown runtime, or another content type', async () => {
     await send('a root');
     expect((await send('a root')).statusCode).toBe(409);
-    expect((await send('a root', { query: { name: 'base' } })).statusCode).toBe(409);
     expect((await send('a root', { query: { name: 'x', runtime: 'none' } })).statusCode).toBe(422);
     expect((await send('x', { headers: { 'content-type': 'application/zip' } })).statusCode).toBe(415);
     expect(await uploads()).toEqual([]);
@@ -196,6 +329,14 @@ describe('a template from an archive', () => {
     const state = async () => (await server.ask('GET', '/v1/templates/app')).json().state;
     await expect.poll(state).toBe('ready');
     await expect.poll(uploads).toEqual([]);
+    const { items } = (await server.ask('GET', '/v1/templates/app/log')).json();
+    expect(items.map(({ text }: { text: string }) => text)).toEqual([
+      'booting',
+      'unpacking',
+      'sealing',
+      'ready',
+    ]);
+    expect((await server.ask('GET', '/v1/templates/none/log')).statusCode).toBe(404);
   });
 });
 

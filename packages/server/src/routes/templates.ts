@@ -1,12 +1,16 @@
-/** Templates: a name for a checkpoint, or made from the archive of a root filesystem. */
+/** Templates: a name for a checkpoint, or made from the archive of a root filesystem or from a container image. */
 import {
+  type CreateTemplateRequest,
   createTemplateRequestSchema,
+  DEFAULT_ORG,
+  type ImageTemplateRequest,
   nameSchema,
   pageSchema,
   type TemplateDefinition,
   type TemplateView,
   TorporError,
   templateDefinitionSchema,
+  templateLogLineSchema,
   templateViewSchema,
 } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -16,6 +20,7 @@ import { idempotencyKeyOf } from '../http/caller.ts';
 import { HttpRefusal } from '../http/error-answer.ts';
 import { parseJson } from '../http/json-body.ts';
 import { onResponseClosed } from '../http/on-response-closed.ts';
+import { requireOperator } from '../http/org-id.ts';
 import { RequestDeadline } from '../http/request-deadline.ts';
 import { errors, json, unpagedQuery } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
@@ -32,6 +37,14 @@ const templateParams = z.object({ name: nameSchema });
 
 const archiveQuery = z.strictObject({
   name: nameSchema.optional(),
+  format: z.enum(['root', 'oci', 'docker']).optional().meta({
+    description:
+      'What an archive holds: a root filesystem (the default), an image as an OCI layout, or an image of `docker save`.',
+  }),
+  entrypoint: z
+    .enum(['true', 'false'])
+    .optional()
+    .meta({ description: 'With an archive of an image: as in `CreateTemplate`.' }),
   runtime: nameSchema.optional(),
   definition: z
     .string()
@@ -87,6 +100,26 @@ export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request) => request.deadline.run(() => engine.template(request.identity.org, request.params.name)),
   );
 
+  app.get(
+    '/v1/templates/:name/log',
+    {
+      schema: {
+        operationId: 'getTemplateLog',
+        summary: 'What happened while a template was prepared, oldest first',
+        description: 'Since the server started, at most 500 lines.',
+        tags,
+        params: templateParams,
+        querystring: z.strictObject(unpagedQuery),
+        response: { 200: json('The lines.', pageSchema(templateLogLineSchema)), ...errors('not_found') },
+      },
+    },
+    async (request) => {
+      const { name } = request.params;
+      const items = await request.deadline.run(() => engine.templateLog(request.identity.org, name));
+      return { items: [...items], nextCursor: null };
+    },
+  );
+
   app.delete(
     '/v1/templates/:name',
     {
@@ -114,6 +147,33 @@ export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
   );
 
+  app.post(
+    '/v1/admin/templates/:name/rebuild',
+    {
+      schema: {
+        operationId: 'rebuildTemplate',
+        summary: 'Make the root of a built-in template again, with the updates of its packages',
+        description:
+          'For operator keys. Answers at once: `GET /v1/templates/{name}` shows the progress in `phase`. New sandboxes use ' +
+          'the new version when it is ready; existing ones keep theirs.',
+        tags,
+        params: templateParams,
+        body: z.strictObject({}),
+        response: {
+          202: json('The template as it is now.', templateViewSchema),
+          ...errors('not_found', 'forbidden', 'capability_unsupported'),
+        },
+      },
+    },
+    async (request, reply) => {
+      requireOperator(request.identity);
+      const template = await request.deadline.run(() => engine.builtInTemplate(request.params.name));
+      if (ctx.rebuildBase === undefined) throw cannotRebuild(template);
+      ctx.rebuildBase();
+      return reply.code(202).send(template);
+    },
+  );
+
   app.register(async (raw: RoutesApp) => {
     raw.addContentTypeParser(TAR, (_request, _payload, done) => done(null, new Archive()));
     raw.setValidatorCompiler((part: Parameters<typeof validatorCompiler>[0]) => {
@@ -131,11 +191,11 @@ function createRoute(app: RoutesApp, ctx: RouteContext): void {
       config: { deadline: 'lifecycle' },
       schema: {
         operationId: 'createTemplate',
-        summary: 'Create a template from a checkpoint or from the archive of a root filesystem',
+        summary: 'Create a template from a checkpoint, an image, or the archive of a root filesystem',
         description:
-          'As JSON: a name for a checkpoint, which is kept for as long as the template exists. As ' +
-          '`application/x-tar`, plain or compressed with gzip or zstd: the root filesystem, with `name` and `definition` ' +
-          'in the query. It is booted once, its services are started, and a checkpoint is sealed while they run. That may ' +
+          'As JSON with `from`: a name for a checkpoint, which is kept for as long as the template exists. As JSON with ' +
+          '`image`: an image that the server fetches from a registry. As `application/x-tar`: a root filesystem, plain or ' +
+          'compressed with gzip or zstd, or an image (`format`), with `name` and `definition` in the query. It is booted once, its services are started, and a checkpoint is sealed while they run. That may ' +
           'take longer than this request; `GET /v1/templates/{name}` shows the progress.',
         tags: ['catalogue'],
         querystring: archiveQuery,
@@ -146,6 +206,8 @@ function createRoute(app: RoutesApp, ctx: RouteContext): void {
             'not_found',
             'conflict',
             'expired',
+            'forbidden',
+            'unreachable',
             'capability_unsupported',
             'idempotency_mismatch',
             'quota_exceeded',
@@ -156,10 +218,15 @@ function createRoute(app: RoutesApp, ctx: RouteContext): void {
       },
     },
     async (request, reply) => {
-      const isArchive = (request.body as unknown) instanceof Archive;
-      const template = isArchive
-        ? await fromArchive(ctx, request, reply)
-        : await fromCheckpoint(ctx, request);
+      const body: unknown = request.body;
+      if (body instanceof Archive) return reply.code(201).send(await fromArchive(ctx, request, reply));
+      refuseQuery(request);
+      // The schema lets exactly one of the two forms through.
+      const wanted = body as CreateTemplateRequest | ImageTemplateRequest;
+      const template =
+        'image' in wanted
+          ? await fromImage(ctx, request, reply, wanted)
+          : await fromCheckpoint(ctx, request, wanted);
       return reply.code(201).send(template);
     },
   );
@@ -167,47 +234,85 @@ function createRoute(app: RoutesApp, ctx: RouteContext): void {
 
 type Created = FastifyRequest<{ Querystring: unknown; Body: unknown }>;
 
-async function fromCheckpoint({ engine, replays }: RouteContext, request: Created): Promise<TemplateView> {
-  if (Object.keys(request.query as ArchiveQuery).length > 0) {
-    throw new TorporError(
-      'invalid_request',
-      'Query parameters are only for archives. A JSON body has all fields.',
-    );
-  }
-  const wanted = request.body as z.infer<typeof createTemplateRequestSchema>;
+function refuseQuery(request: Created): void {
+  if (Object.keys(request.query as ArchiveQuery).length === 0) return;
+  throw new TorporError(
+    'invalid_request',
+    'Query parameters are only for archives. A JSON body has all fields.',
+  );
+}
+
+async function fromCheckpoint(
+  { engine, replays }: RouteContext,
+  request: Created,
+  wanted: CreateTemplateRequest,
+): Promise<TemplateView> {
   return request.deadline.run(() =>
     replays.once(request, '', async () => ({
-      body: await engine.nameTemplate(request.identity.org, wanted),
+      body: await engine.nameTemplate(
+        request.identity.org,
+        wanted,
+        wanted.replace === true ? 'replace' : 'refuse',
+      ),
     })),
   );
 }
 
-async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyReply): Promise<TemplateView> {
-  const { engine, replays, clock, settings } = ctx;
-  const { name, runtime, definition = {} } = request.query as ArchiveQuery;
-  if (name === undefined) throw new TorporError('invalid_request', 'An archive needs "name" in the query.');
+/** The credentials are in memory only, until the image is fetched. */
+async function fromImage(
+  ctx: RouteContext,
+  request: Created,
+  reply: FastifyReply,
+  { image, registryCredentials: credentials, ...wanted }: ImageTemplateRequest,
+): Promise<TemplateView> {
   const { org } = request.identity;
+  // The credentials of the machine are its operator's, and so is the default organisation.
+  const source = ctx.images.inRegistry(image, { credentials, mayUseServerCredentials: org === DEFAULT_ORG });
+  // For the idempotency key, without the credentials: not even a digest of them is stored.
+  request.body = { image, ...wanted };
+  request.deadline.release();
+  return prepare(ctx, request, reply, { ...wanted, image: source });
+}
+
+async function fromArchive(ctx: RouteContext, request: Created, reply: FastifyReply): Promise<TemplateView> {
+  const { name, runtime, definition = {}, format = 'root', entrypoint } = request.query as ArchiveQuery;
+  if (name === undefined) throw new TorporError('invalid_request', 'An archive needs "name" in the query.');
+  if (entrypoint !== undefined && format === 'root')
+    throw new TorporError('invalid_request', 'Only an image has an entrypoint: set "format" too.');
   const upload = await receive(ctx, request, { name, runtime });
   // For the idempotency key: the same archive with the same definition is the same request.
-  request.body = { name, runtime, definition, sha256: upload.sha256 };
+  request.body = { name, runtime, definition, format, entrypoint, sha256: upload.sha256 };
+  const common = { name, runtime, ...definition };
+  const template =
+    format === 'root'
+      ? { ...common, archive: upload.path }
+      : { ...common, image: ctx.images.inArchive(upload.path, format), entrypoint: entrypoint === 'true' };
+  return prepare(ctx, request, reply, template, () => upload.remove());
+}
+
+/** `release` is called once: when the template is made or has failed, or when the client disconnected before that began. */
+async function prepare(
+  { engine, replays, clock, settings }: RouteContext,
+  request: Created,
+  reply: FastifyReply,
+  template: Parameters<RouteContext['engine']['prepareTemplate']>[1],
+  release: () => Promise<void> = async () => {},
+): Promise<TemplateView> {
+  const { org } = request.identity;
   const deadline = new RequestDeadline(clock, settings.lifecycleMs, settings.graceMs);
   onResponseClosed(reply, () => deadline.end(new TorporError('timeout', 'The client disconnected.')));
-  const archive = upload.path;
-  let isUsed = false;
+  let isBegun = false;
   const work = (signal: AbortSignal) => {
-    isUsed = true;
+    isBegun = true;
     return replays
-      .once(request, '', async () => ({
-        body: await engine.prepareTemplate({ org, signal }, { name, runtime, archive, ...definition }),
-      }))
-      .finally(() => upload.remove());
+      .once(request, '', async () => ({ body: await engine.prepareTemplate({ org, signal }, template) }))
+      .finally(release);
   };
   try {
-    return await deadline.run(work, async () => stillPreparing(name));
+    return await deadline.run(work, async () => stillPreparing(template.name));
   } finally {
     deadline.release();
-    // The client disconnected before the archive was used.
-    if (!isUsed) await upload.remove();
+    if (!isBegun) await release();
   }
 }
 
@@ -231,6 +336,13 @@ async function receive(
   request.deadline.release();
   const source = withStallTimeout(request.raw, clock, settings.stallMs);
   return uploads.receive(source, { bytes, tooLarge }, request.deadline.signal);
+}
+
+function cannotRebuild({ name, runtime }: TemplateView): TorporError {
+  return new TorporError(
+    'capability_unsupported',
+    `The template "${name}" of the runtime "${runtime}" has no root of its own.`,
+  );
 }
 
 function stillPreparing(name: string): TorporError {

@@ -51,7 +51,7 @@ export function attachTerminal(
   routeUpgrades(app, isElsewhere);
   // Fastify does not wait for upgraded connections when it closes.
   app.addHook('preClose', async () => void (await Promise.all(open)));
-  const config = { deadline: 'lifecycle' } as const;
+  const config = { deadline: 'lifecycle', changes: true } as const;
   const common = { tags: ['commands'], params: sandboxParams, response: failures };
 
   app.get(
@@ -65,7 +65,7 @@ export function attachTerminal(
         description:
           'Binary frames are the bytes of the terminal in both directions. Text frames are JSON: `{"resize": …}` and ' +
           '`{"received": n}` to the server, `{"started": …}`, `{"exit": …}` and `{"error": …}` from it. The process ' +
-          'ends with the connection. A paused sandbox is woken first.',
+          'ends with the connection. A paused sandbox is woken first, unless `wake` is `false`.',
         querystring: terminalQuerySchema,
         ...common,
       },
@@ -175,14 +175,14 @@ function logEnd({ log, clock }: RouteContext, request: FastifyRequest): void {
 /** A terminal is interactive, so it ends when the server begins to stop. */
 function terminalPlan(
   { stopping }: RouteContext,
-  { cols, rows, command, cwd, user }: TerminalQuery,
+  { cols, rows, command, cwd, user, wake }: TerminalQuery,
 ): ProcessPlan {
   const envs = { TERM: 'xterm-256color' };
   const process =
     command === undefined
       ? { cmd: '/bin/sh', args: ['-c', LOGIN_SHELL], envs, ...(cwd === undefined ? {} : { cwd }) }
       : startRequest({ command, cwd, env: envs, tag: '' }).process;
-  return { process, terminal: { cols, rows }, user, until: stopping };
+  return { process, terminal: { cols, rows }, user, wake: wake === 'true', until: stopping };
 }
 
 /** A command may finish while the server stops. */

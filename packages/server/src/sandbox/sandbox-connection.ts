@@ -1,8 +1,9 @@
 /** A connection to the agent of a sandbox. It wakes the sandbox and keeps it awake until it is released. */
-import type { AgentAddress } from '@torpor/engine';
+import type { AgentAddress, Caller } from '@torpor/engine';
 import { type AgentClient, connectAgent } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
+import { actorIn } from '../http/caller.ts';
 import type { RouteContext } from '../route-context.ts';
 import { fromAgentError } from './agent-failure.ts';
 
@@ -15,20 +16,27 @@ export interface SandboxConnection {
   release(): void;
 }
 
+export interface ConnectOptions {
+  /** Whether a paused sandbox is woken; otherwise it is a `conflict`. */
+  readonly wake?: boolean;
+}
+
 const RETRY_MS = 100;
 
-/** The caller must release the connection. `signal` ends the waiting. */
+type WakingCaller = Pick<Caller, 'org' | 'by' | 'span'> & { readonly signal: AbortSignal };
+
+/** The caller must release the connection. Its signal ends the waiting. */
 async function wakeAndConnect(
   ctx: RouteContext,
-  org: string,
+  caller: WakingCaller,
   id: SandboxId,
-  signal: AbortSignal,
+  { wake = true }: ConnectOptions,
 ): Promise<SandboxConnection> {
   const { engine } = ctx;
   // The lease is taken first, so that the sandbox is not paused between its wake and the connection.
   const releaseLease = engine.leases.hold(id);
   try {
-    const { address, autoResumed, generation } = await wakeAndFindAgent(ctx, org, id, signal);
+    const { address, autoResumed, generation } = await wakeAndFindAgent(ctx, caller, id, wake);
     const agent = connectToAgent(address);
     return {
       agent,
@@ -48,24 +56,25 @@ async function wakeAndConnect(
 /** Tries again whenever the sandbox has changed meanwhile, for example while it is being paused. */
 async function wakeAndFindAgent(
   { engine, clock }: RouteContext,
-  org: string,
+  caller: WakingCaller,
   id: SandboxId,
-  signal: AbortSignal,
+  wake: boolean,
 ) {
+  const { org, signal } = caller;
   let autoResumed = false;
   for (;;) {
     signal.throwIfAborted();
     const { state, autoResume, generation } = await engine.get(org, id);
     try {
-      if (state === 'paused' && autoResume) {
-        autoResumed = (await engine.resume({ org, signal }, id)).resumed || autoResumed;
+      if (state === 'paused' && autoResume && wake) {
+        autoResumed = (await engine.resume(caller, id)).resumed || autoResumed;
         continue;
       }
       // For a sandbox that is not running, the engine throws the reason.
       return { address: await engine.agent(org, id), autoResumed, generation };
     } catch (thrown) {
       if (!(thrown instanceof TorporError)) throw thrown;
-      if (state === 'paused' && !autoResume) throw withResumeHint(thrown);
+      if (state === 'paused' && !(autoResume && wake)) throw withResumeHint(thrown, wake);
       const changed = thrown.code === 'transitioning' || (thrown.code === 'conflict' && state === 'running');
       const gone = thrown.code === 'unreachable' && (await hasChangedSince(engine, org, id, generation));
       if (!changed && !gone) throw thrown;
@@ -85,10 +94,10 @@ export async function hasChangedSince(
   return now.state !== 'running' || now.generation !== generation || now.operationId !== null;
 }
 
-function withResumeHint(error: TorporError): TorporError {
+function withResumeHint(error: TorporError, wake: boolean): TorporError {
   return new TorporError(error.code, error.message, {
     ...error.toBody(),
-    hint: 'Resume it first. It does not wake by itself, because autoResume is off.',
+    hint: `Resume it first. It does not wake by itself, because ${wake ? 'autoResume is off' : 'wake=false was given'}.`,
   });
 }
 
@@ -107,9 +116,16 @@ export async function connectToSandbox(
   ctx: RouteContext,
   request: FastifyRequest,
   id: SandboxId,
+  options: ConnectOptions = {},
 ): Promise<SandboxConnection> {
   request.logFields.sandboxId = id;
-  const waking = wakeAndConnect(ctx, request.identity.org, id, request.deadline.signal);
+  const caller = {
+    org: request.identity.org,
+    by: actorIn(request),
+    signal: request.deadline.signal,
+    span: request.span,
+  };
+  const waking = wakeAndConnect(ctx, caller, id, options);
   try {
     return await request.deadline.run(() => waking);
   } catch (thrown) {

@@ -5,11 +5,12 @@ import {
   BUILD_SETTING_ORDER,
   BUILD_SETTINGS,
 } from '@torpor/builds';
-import { ENGINE_SETTING_ORDER, ENGINE_SETTINGS } from '@torpor/engine';
+import { ENGINE_SETTING_ORDER, ENGINE_SETTINGS, STORE_SETTING_ORDER, STORE_SETTINGS } from '@torpor/engine';
 import { GATEWAY_SETTING_ORDER, GATEWAY_SETTINGS } from '@torpor/gateway';
 import type { Setting, SettingTable, SettingValues } from '@torpor/protocol';
 import { RUNTIME_SETTING_ORDER, RUNTIME_SETTINGS } from '@torpor/runtime-shared';
 import { SESSION_SETTING_ORDER, SESSION_SETTINGS } from '@torpor/sessions';
+import { WEBHOOK_SETTING_ORDER, WEBHOOK_SETTINGS } from '@torpor/webhooks';
 import { SERVER_SETTING_ORDER, SERVER_SETTINGS } from '../settings.ts';
 
 const TABLES = {
@@ -19,6 +20,8 @@ const TABLES = {
   builds: BUILD_SETTINGS,
   buildFiles: BUILD_FILE_SETTINGS,
   sessions: SESSION_SETTINGS,
+  webhooks: WEBHOOK_SETTINGS,
+  store: STORE_SETTINGS,
   runtimes: RUNTIME_SETTINGS,
 } as const satisfies Readonly<Record<string, SettingTable>>;
 
@@ -35,6 +38,8 @@ const ORDERS: Readonly<Record<Group, readonly (readonly [string, '<' | '<=', str
   builds: BUILD_SETTING_ORDER,
   buildFiles: BUILD_FILE_SETTING_ORDER,
   sessions: SESSION_SETTING_ORDER,
+  webhooks: WEBHOOK_SETTING_ORDER,
+  store: STORE_SETTING_ORDER,
   runtimes: RUNTIME_SETTING_ORDER,
 };
 
@@ -77,6 +82,8 @@ export function settingsWith(readValue: (name: string) => number): AllSettings {
     builds: values('builds', TABLES.builds),
     buildFiles: values('buildFiles', TABLES.buildFiles),
     sessions: values('sessions', TABLES.sessions),
+    webhooks: values('webhooks', TABLES.webhooks),
+    store: values('store', TABLES.store),
     runtimes: values('runtimes', TABLES.runtimes),
   };
 }

@@ -30,7 +30,7 @@ describe('settings', () => {
     const { name, group, key, variable, min } = one;
     // Checks only this value: the lowest one may contradict the defaults of other settings.
     const found = async (argv: string[], env: NodeJS.ProcessEnv) =>
-      (await read(argv, env).catch(onlyOrder))?.list.find((setting) => setting.name === name);
+      (await read(argv, env).catch(expectOrderError))?.list.find((setting) => setting.name === name);
     const expected = (source: string) => expect.objectContaining({ value: min, source });
     for (const [source, argv, env] of [
       ['flag', set(`${name}=${min}`), {}],
@@ -166,6 +166,6 @@ describe('settings', () => {
 });
 
 /** The lowest value of one setting may contradict the default of another. That is refused by the order, not the range. */
-function onlyOrder(thrown: unknown): undefined {
+function expectOrderError(thrown: unknown): undefined {
   expect(TorporError.from(thrown).message).toMatch(/must (not be above|be below)/);
 }

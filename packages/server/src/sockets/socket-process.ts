@@ -15,6 +15,8 @@ export interface ProcessPlan {
   readonly terminal?: { readonly cols: number; readonly rows: number };
   readonly user?: string | undefined;
   readonly timeoutMs?: number | undefined;
+  /** Whether a paused sandbox is woken; true unless given. */
+  readonly wake?: boolean;
   /** Ends the process when it fires. */
   readonly until: AbortSignal;
 }
@@ -27,7 +29,8 @@ export async function runSocketProcess(
   id: SandboxId,
   plan: ProcessPlan,
 ): Promise<void> {
-  const connection = await connectToSandbox(ctx, request, id);
+  const { wake = true } = plan;
+  const connection = await connectToSandbox(ctx, request, id, { wake });
   request.deadline.release();
   try {
     await runProcess(ctx, request.id, live, connection, plan);

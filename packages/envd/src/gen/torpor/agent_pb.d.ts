@@ -88,6 +88,13 @@ export declare type InitRequest = Message<"torpor.agent.InitRequest"> & {
    * @generated from field: optional uint32 max_processes = 11;
    */
   maxProcesses?: number | undefined;
+
+  /**
+   * The number of processors that programs see, where the sandbox has a machine of its own.
+   *
+   * @generated from field: optional uint32 processors = 12;
+   */
+  processors?: number | undefined;
 };
 
 /**
@@ -132,6 +139,13 @@ export declare type InitResponse = Message<"torpor.agent.InitResponse"> & {
    * @generated from field: repeated process.ProcessInfo tagged = 5;
    */
   tagged: ProcessInfo[];
+
+  /**
+   * Whether programs see the given number of processors.
+   *
+   * @generated from field: bool processors_set = 6;
+   */
+  processorsSet: boolean;
 };
 
 /**
@@ -139,6 +153,33 @@ export declare type InitResponse = Message<"torpor.agent.InitResponse"> & {
  * Use `create(InitResponseSchema)` to create a new message.
  */
 export declare const InitResponseSchema: GenMessage<InitResponse>;
+
+/**
+ * POST /trust: lets programs of the sandbox trust a certificate authority, from their next start on.
+ *
+ * @generated from message torpor.agent.TrustRequest
+ */
+export declare type TrustRequest = Message<"torpor.agent.TrustRequest"> & {
+  /**
+   * PEM.
+   *
+   * @generated from field: string certificate = 1;
+   */
+  certificate: string;
+
+  /**
+   * The name under which OpenSSL looks for it in a directory, without the final ".0".
+   *
+   * @generated from field: string hash = 2;
+   */
+  hash: string;
+};
+
+/**
+ * Describes the message torpor.agent.TrustRequest.
+ * Use `create(TrustRequestSchema)` to create a new message.
+ */
+export declare const TrustRequestSchema: GenMessage<TrustRequest>;
 
 /**
  * POST /forward: makes a port reachable from outside, even one that listens only on the loopback.

@@ -12,7 +12,7 @@ import { file_process_process } from "../process/process_pb.js";
  * Describes the file torpor/agent.proto.
  */
 export const file_torpor_agent = /*@__PURE__*/
-  fileDesc("ChJ0b3Jwb3IvYWdlbnQucHJvdG8SDHRvcnBvci5hZ2VudCKHBAoLSW5pdFJlcXVlc3QSFwoKY3JlZGVudGlhbBgBIAEoCUgAiAEBEhkKDGFjY2Vzc190b2tlbhgCIAEoCUgBiAEBEjEKBGVudnMYAyADKAsyIy50b3Jwb3IuYWdlbnQuSW5pdFJlcXVlc3QuRW52c0VudHJ5EhkKDGRlZmF1bHRfdXNlchgEIAEoCUgCiAEBEhwKD2RlZmF1bHRfd29ya2RpchgFIAEoCUgDiAEBEhYKCXRpbWVzdGFtcBgGIAEoAUgEiAEBEhUKCGhvc3RuYW1lGAcgASgJSAWIAQESFwoKc2FuZGJveF9pZBgIIAEoCUgGiAEBEhgKC3Jlc29sdl9jb25mGAkgASgJSAeIAQESEgoFaG9zdHMYCiABKAlICIgBARIaCg1tYXhfcHJvY2Vzc2VzGAsgASgNSAmIAQEaKwoJRW52c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCDQoLX2NyZWRlbnRpYWxCDwoNX2FjY2Vzc190b2tlbkIPCg1fZGVmYXVsdF91c2VyQhIKEF9kZWZhdWx0X3dvcmtkaXJCDAoKX3RpbWVzdGFtcEILCglfaG9zdG5hbWVCDQoLX3NhbmRib3hfaWRCDgoMX3Jlc29sdl9jb25mQggKBl9ob3N0c0IQCg5fbWF4X3Byb2Nlc3NlcyKJAQoMSW5pdFJlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSFAoMaG9zdG5hbWVfc2V0GAIgASgIEhEKCW5hbWVzX3NldBgDIAEoCBIZChFwcm9jZXNzZXNfbGltaXRlZBgEIAEoCBIkCgZ0YWdnZWQYBSADKAsyFC5wcm9jZXNzLlByb2Nlc3NJbmZvIh4KDkZvcndhcmRSZXF1ZXN0EgwKBHBvcnQYASABKA0iHwoPRm9yd2FyZFJlc3BvbnNlEgwKBHBvcnQYASABKA0iNgoIUG9ydExpc3QSKgoFcG9ydHMYASADKAsyGy50b3Jwb3IuYWdlbnQuTGlzdGVuaW5nUG9ydCJRCg1MaXN0ZW5pbmdQb3J0EgwKBHBvcnQYASABKA0SDwoHYWRkcmVzcxgCIAEoCRILCgNwaWQYAyABKA0SFAoMcHJvY2Vzc19uYW1lGAQgASgJIsoBCgdNZXRyaWNzEgoKAnRzGAEgASgBEhEKCWNwdV9jb3VudBgCIAEoDRIUCgxjcHVfdXNlZF9wY3QYAyABKAESEAoIbWVtX3VzZWQYBCABKAESEQoJbWVtX3RvdGFsGAUgASgBEhEKCW1lbV9jYWNoZRgGIAEoARIRCglkaXNrX3VzZWQYByABKAESEgoKZGlza190b3RhbBgIIAEoARIUCgxtZW1fdXNlZF9taWIYCSABKAESFQoNbWVtX3RvdGFsX21pYhgKIAEoASJbCg5Db21wb3NlUmVxdWVzdBIiCgxzb3VyY2VfcGF0aHMYASADKAlSDHNvdXJjZV9wYXRocxITCgtkZXN0aW5hdGlvbhgCIAEoCRIQCgh1c2VybmFtZRgDIAEoCWIGcHJvdG8z", [file_process_process]);
+  fileDesc("ChJ0b3Jwb3IvYWdlbnQucHJvdG8SDHRvcnBvci5hZ2VudCKvBAoLSW5pdFJlcXVlc3QSFwoKY3JlZGVudGlhbBgBIAEoCUgAiAEBEhkKDGFjY2Vzc190b2tlbhgCIAEoCUgBiAEBEjEKBGVudnMYAyADKAsyIy50b3Jwb3IuYWdlbnQuSW5pdFJlcXVlc3QuRW52c0VudHJ5EhkKDGRlZmF1bHRfdXNlchgEIAEoCUgCiAEBEhwKD2RlZmF1bHRfd29ya2RpchgFIAEoCUgDiAEBEhYKCXRpbWVzdGFtcBgGIAEoAUgEiAEBEhUKCGhvc3RuYW1lGAcgASgJSAWIAQESFwoKc2FuZGJveF9pZBgIIAEoCUgGiAEBEhgKC3Jlc29sdl9jb25mGAkgASgJSAeIAQESEgoFaG9zdHMYCiABKAlICIgBARIaCg1tYXhfcHJvY2Vzc2VzGAsgASgNSAmIAQESFwoKcHJvY2Vzc29ycxgMIAEoDUgKiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg0KC19jcmVkZW50aWFsQg8KDV9hY2Nlc3NfdG9rZW5CDwoNX2RlZmF1bHRfdXNlckISChBfZGVmYXVsdF93b3JrZGlyQgwKCl90aW1lc3RhbXBCCwoJX2hvc3RuYW1lQg0KC19zYW5kYm94X2lkQg4KDF9yZXNvbHZfY29uZkIICgZfaG9zdHNCEAoOX21heF9wcm9jZXNzZXNCDQoLX3Byb2Nlc3NvcnMioQEKDEluaXRSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEhQKDGhvc3RuYW1lX3NldBgCIAEoCBIRCgluYW1lc19zZXQYAyABKAgSGQoRcHJvY2Vzc2VzX2xpbWl0ZWQYBCABKAgSJAoGdGFnZ2VkGAUgAygLMhQucHJvY2Vzcy5Qcm9jZXNzSW5mbxIWCg5wcm9jZXNzb3JzX3NldBgGIAEoCCIxCgxUcnVzdFJlcXVlc3QSEwoLY2VydGlmaWNhdGUYASABKAkSDAoEaGFzaBgCIAEoCSIeCg5Gb3J3YXJkUmVxdWVzdBIMCgRwb3J0GAEgASgNIh8KD0ZvcndhcmRSZXNwb25zZRIMCgRwb3J0GAEgASgNIjYKCFBvcnRMaXN0EioKBXBvcnRzGAEgAygLMhsudG9ycG9yLmFnZW50Lkxpc3RlbmluZ1BvcnQiUQoNTGlzdGVuaW5nUG9ydBIMCgRwb3J0GAEgASgNEg8KB2FkZHJlc3MYAiABKAkSCwoDcGlkGAMgASgNEhQKDHByb2Nlc3NfbmFtZRgEIAEoCSLKAQoHTWV0cmljcxIKCgJ0cxgBIAEoARIRCgljcHVfY291bnQYAiABKA0SFAoMY3B1X3VzZWRfcGN0GAMgASgBEhAKCG1lbV91c2VkGAQgASgBEhEKCW1lbV90b3RhbBgFIAEoARIRCgltZW1fY2FjaGUYBiABKAESEQoJZGlza191c2VkGAcgASgBEhIKCmRpc2tfdG90YWwYCCABKAESFAoMbWVtX3VzZWRfbWliGAkgASgBEhUKDW1lbV90b3RhbF9taWIYCiABKAEiWwoOQ29tcG9zZVJlcXVlc3QSIgoMc291cmNlX3BhdGhzGAEgAygJUgxzb3VyY2VfcGF0aHMSEwoLZGVzdGluYXRpb24YAiABKAkSEAoIdXNlcm5hbWUYAyABKAliBnByb3RvMw", [file_process_process]);
 
 /**
  * Describes the message torpor.agent.InitRequest.
@@ -29,44 +29,51 @@ export const InitResponseSchema = /*@__PURE__*/
   messageDesc(file_torpor_agent, 1);
 
 /**
+ * Describes the message torpor.agent.TrustRequest.
+ * Use `create(TrustRequestSchema)` to create a new message.
+ */
+export const TrustRequestSchema = /*@__PURE__*/
+  messageDesc(file_torpor_agent, 2);
+
+/**
  * Describes the message torpor.agent.ForwardRequest.
  * Use `create(ForwardRequestSchema)` to create a new message.
  */
 export const ForwardRequestSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 2);
+  messageDesc(file_torpor_agent, 3);
 
 /**
  * Describes the message torpor.agent.ForwardResponse.
  * Use `create(ForwardResponseSchema)` to create a new message.
  */
 export const ForwardResponseSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 3);
+  messageDesc(file_torpor_agent, 4);
 
 /**
  * Describes the message torpor.agent.PortList.
  * Use `create(PortListSchema)` to create a new message.
  */
 export const PortListSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 4);
+  messageDesc(file_torpor_agent, 5);
 
 /**
  * Describes the message torpor.agent.ListeningPort.
  * Use `create(ListeningPortSchema)` to create a new message.
  */
 export const ListeningPortSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 5);
+  messageDesc(file_torpor_agent, 6);
 
 /**
  * Describes the message torpor.agent.Metrics.
  * Use `create(MetricsSchema)` to create a new message.
  */
 export const MetricsSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 6);
+  messageDesc(file_torpor_agent, 7);
 
 /**
  * Describes the message torpor.agent.ComposeRequest.
  * Use `create(ComposeRequestSchema)` to create a new message.
  */
 export const ComposeRequestSchema = /*@__PURE__*/
-  messageDesc(file_torpor_agent, 7);
+  messageDesc(file_torpor_agent, 8);
 
