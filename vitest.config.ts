@@ -6,11 +6,13 @@ export default defineConfig(({ mode }) => {
   const pattern = campaigns ? '*.campaign.test.ts' : '*.test.ts';
   return {
     test: {
-      include: ['packages/*/src', 'packages/*/testing', 'tests', 'scripts', 'examples'].map(
+      include: ['packages/*/{src,testing,browser}', 'tests', 'scripts', 'examples'].map(
         (dir) => `${dir}/**/${pattern}`,
       ),
       exclude: [...configDefaults.exclude, ...(campaigns ? [] : ['**/*.campaign.test.ts'])],
       globalSetup: ['tests/setup/postgres.ts'],
+      // A root of 700 MB for each data directory would take most of the time; `debian-base.campaign.test.ts` uses one.
+      env: { TORPOR_BASE: process.env['TORPOR_BASE'] ?? 'host' },
       // Tests open sockets, databases and processes: one that leaks must not share a process with the next.
       pool: 'forks',
       // One more than the two cores that the tests are made for: many of them wait for a process most of the time.

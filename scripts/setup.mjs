@@ -7,11 +7,13 @@
  * With `TORPOR_SETUP=skip` the script installs no system packages and fetches no runsc, but still installs npm's
  * dependencies.
  */
+import { realpathSync } from 'node:fs';
 import { installDependencies, requireNode24 } from './setup/npm-dependencies.mjs';
 import {
   installSystemPackages,
   isPurpose,
   PURPOSES,
+  provideBase,
   provideNewerRunsc,
   provideRunsc,
 } from './setup/system-packages.mjs';
@@ -31,7 +33,8 @@ try {
   const missing = installSystemPackages(purpose, say);
   const fetched = provideRunsc(say);
   const built = purpose === 'test' && (await provideNewerRunsc(say));
-  if (!installed && !missing && !fetched && !built) say(`nothing to do for "${purpose}"`);
+  const made = purpose === 'test' && (await provideBase(realpathSync('node_modules/.bin/node'), say));
+  if (!installed && !missing && !fetched && !built && !made) say(`nothing to do for "${purpose}"`);
 } catch (error) {
   console.error(`setup: ${error instanceof Error ? error.message : error}`);
   process.exit(1);

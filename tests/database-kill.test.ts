@@ -51,7 +51,7 @@ describe('the embedded database under kill -9', () => {
     }
   }
 
-  it(`loses nothing in ${ROUNDS} rounds (R112)`, { timeout: 180_000 }, async () => {
+  it(`loses nothing in ${ROUNDS} rounds (R112)`, { timeout: Math.max(180_000, ROUNDS * 5_000) }, async () => {
     const random = seeded(SEED);
     const acknowledged = new Set<string>();
     for (let round = 0; round < ROUNDS; round += 1) {

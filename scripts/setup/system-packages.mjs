@@ -5,6 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { buildBase, findMachineBase } from '../../packages/runtime-gvisor/src/base/build-base.mjs';
 import {
   buildRunsc,
   obstacleToBuilding,
@@ -41,13 +42,29 @@ const CHROMIUM = {
   packages: ['chromium'],
 };
 
+/** @type {Need} */
+const XFS = {
+  name: 'mkfs.xfs',
+  why: 'without it the tests on a file system with reflinks are skipped',
+  present: () => !canRunGvisor() || commandOnPath('mkfs.xfs') !== undefined || existsSync('/sbin/mkfs.xfs'),
+  packages: ['xfsprogs'],
+};
+
+/** @type {Need} */
+const REGISTRY = {
+  name: 'docker-registry',
+  why: 'without it the tests of images in a registry are skipped',
+  present: () => commandOnPath('docker-registry') !== undefined,
+  packages: ['docker-registry'],
+};
+
 const WITHOUT_GVISOR = 'without it sandboxes are plain processes and forget their memory';
 
-/** @param {string} command @param {string} debianPackage @returns {Need} */
-function gvisorNeeds(command, debianPackage) {
+/** @param {string} command @param {string} debianPackage @param {string} [why] @returns {Need} */
+function gvisorNeeds(command, debianPackage, why = WITHOUT_GVISOR) {
   return {
     name: command,
-    why: WITHOUT_GVISOR,
+    why,
     // Only root can run gVisor.
     present: () => !canRunGvisor() || commandOnPath(command) !== undefined,
     packages: [debianPackage],
@@ -59,6 +76,7 @@ const GVISOR = [
   gvisorNeeds('tini', 'tini'),
   gvisorNeeds('ip', 'iproute2'),
   gvisorNeeds('nft', 'nftables'),
+  gvisorNeeds('mmdebstrap', 'mmdebstrap', 'without it sandboxes see the system directories of this machine'),
   {
     name: "Debian's keys",
     why: 'runsc is fetched from Debian and checked with them',
@@ -70,7 +88,7 @@ const GVISOR = [
 /** @type {{ start: Need[], test: Need[] }} */
 const NEEDS = {
   start: GVISOR,
-  test: [POSTGRESQL, CHROMIUM, ...GVISOR],
+  test: [POSTGRESQL, CHROMIUM, XFS, REGISTRY, ...GVISOR],
 };
 
 export const PURPOSES = /** @type {(keyof typeof NEEDS)[]} */ (Object.keys(NEEDS));
@@ -138,6 +156,28 @@ export async function provideNewerRunsc(say) {
     onProgress: everySome(100, (count) => say(`gVisor: ${count} packages compiled`)),
   });
   say(`gVisor: built ${program}, ${((Date.now() - started) / 1000).toFixed(1)} s`);
+  return true;
+}
+
+/**
+ * Makes the root of `base` for tests. A server makes it by itself after its start.
+ * @param {string} node the Node program for guests
+ * @param {(line: string) => void} say
+ * @returns {Promise<boolean>} whether there was anything to do
+ */
+export async function provideBase(node, say) {
+  if (!canRunGvisor() || process.env['TORPOR_SETUP'] === 'skip' || findMachineBase() !== undefined)
+    return false;
+  const started = Date.now();
+  say("base: making a root from Debian's packages, once for this machine (about a minute)");
+  try {
+    const { root } = await buildBase({ node, onProgress: (phase) => say(`base: ${phase}`) });
+    say(`base: made ${root}, ${((Date.now() - started) / 1000).toFixed(1)} s`);
+  } catch (error) {
+    if (process.env['CI'] === 'true') throw error;
+    const why = error instanceof Error ? error.message : String(error);
+    say(`base: its tests are skipped, because no root could be made: ${why}`);
+  }
   return true;
 }
 
@@ -209,6 +249,8 @@ function install(packages, say) {
   } finally {
     allowed();
   }
+  // Debian's package starts a registry for all the network. The tests start registries of their own.
+  if (packages.includes('docker-registry')) spawnSync('systemctl', ['disable', '--now', 'docker-registry']);
   say(`system packages installed, ${((Date.now() - started) / 1000).toFixed(1)} s`);
 }
 

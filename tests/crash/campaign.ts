@@ -51,6 +51,15 @@ const TRIALS: Readonly<Record<string, Trial>> = {
     act: (torpor, id, checkpoint) => torpor.sandboxes.rollback(id, checkpoint ?? 'ckpt_'),
     allowed: ['running', 'paused'],
   },
+  /** The points of the runtime are passed when a paused sandbox is kept in memory, and when it goes on. */
+  runtime: {
+    prepare: nothing,
+    act: async (torpor, id) => {
+      await torpor.sandboxes.pause(id);
+      await torpor.sandboxes.resume(id);
+    },
+    allowed: ['running', 'paused'],
+  },
   kill: { prepare: nothing, act: (torpor, id) => torpor.sandboxes.kill(id), allowed: ['killing', 'killed'] },
 };
 
@@ -65,17 +74,23 @@ const COUNT = `bash -c 'exec 3<>/dev/tcp/127.0.0.1/7070; printf "GET / HTTP/1.0\
 
 export type CrashedRuntime = 'process' | 'gvisor';
 
+/** The fault points of the gVisor runtime itself. */
+export const RUNTIME_POINTS = ['runtime.kept', 'runtime.adopted', 'runtime.continued'] as const;
+export type CrashPoint = FaultPoint | (typeof RUNTIME_POINTS)[number];
+
+/** `env` is for the server that is killed, and for the next one. */
 export async function crashAt(
-  point: FaultPoint,
+  point: CrashPoint,
   dataDir: string,
   runtime: CrashedRuntime = 'process',
+  env: Readonly<Record<string, string>> = {},
 ): Promise<void> {
   const kind = point.slice(0, point.indexOf('.'));
-  if (kind === 'create') return crashInCreate(point, dataDir, runtime);
+  if (kind === 'create') return crashInCreate(point, dataDir, runtime, env);
   const trial = TRIALS[kind];
   if (trial === undefined) throw new Error(`There is no trial for the fault point ${point}.`);
 
-  const crashing = await startTorpor(dataDir, faultAt(point), runtime);
+  const crashing = await startTorpor(dataDir, { ...env, ...faultAt(point) }, runtime);
   const { id } = await crashing.torpor.sandboxes.create({ idleSeconds: 86_400 });
   await execOk(crashing.torpor, id, WRITE_TREE);
   const before = await execOk(crashing.torpor, id, DIGEST);
@@ -83,7 +98,7 @@ export async function crashAt(
   const checkpoint = await trial.prepare(crashing.torpor, id);
   await expectDeath(crashing, trial.act(crashing.torpor, id, checkpoint));
 
-  const restarted = await startTorpor(dataDir, {}, runtime);
+  const restarted = await startTorpor(dataDir, env, runtime);
   try {
     const { state } = await restarted.torpor.sandboxes.get(id);
     if (!trial.allowed.includes(state)) throw new Error(`After ${point} the sandbox is ${state}.`);
@@ -114,11 +129,16 @@ async function startCounting(torpor: Torpor, id: SandboxId): Promise<number> {
 }
 
 /** When the answer to a create is lost, a repeat with the same idempotency key returns the same sandbox. */
-async function crashInCreate(point: FaultPoint, dataDir: string, runtime: CrashedRuntime): Promise<void> {
-  const crashing = await startTorpor(dataDir, faultAt(point), runtime);
+async function crashInCreate(
+  point: CrashPoint,
+  dataDir: string,
+  runtime: CrashedRuntime,
+  env: Readonly<Record<string, string>>,
+): Promise<void> {
+  const crashing = await startTorpor(dataDir, { ...env, ...faultAt(point) }, runtime);
   const idempotencyKey = `crash-${point}`;
   await expectDeath(crashing, crashing.torpor.sandboxes.create({}, { idempotencyKey }));
-  const restarted = await startTorpor(dataDir, {}, runtime);
+  const restarted = await startTorpor(dataDir, env, runtime);
   try {
     const { id } = await restarted.torpor.sandboxes.create({}, { idempotencyKey });
     await execOk(restarted.torpor, id, 'true');
@@ -136,7 +156,7 @@ async function crashInCreate(point: FaultPoint, dataDir: string, runtime: Crashe
   await expectCleanHost(dataDir, point);
 }
 
-function faultAt(point: FaultPoint): Record<string, string> {
+function faultAt(point: CrashPoint): Record<string, string> {
   return { TORPOR_FAULTS: '1', TORPOR_FAULT: point };
 }
 

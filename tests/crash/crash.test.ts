@@ -1,7 +1,7 @@
 import { FAULT_POINTS, type FaultPoint } from '@torpor/engine';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
-import { crashAt } from './campaign.ts';
+import { type CrashPoint, crashAt } from './campaign.ts';
 import { makeDataDir } from './torpor-process.ts';
 
 /** The short form: the most critical fault points of the most frequent operations. `npm run test:crash` tries all. */
@@ -13,7 +13,7 @@ const CRITICAL: readonly FaultPoint[] = [
 ];
 
 /** For a runtime that keeps memory. */
-const CRITICAL_WITH_MEMORY: readonly FaultPoint[] = ['pause.seal-captured'];
+const CRITICAL_WITH_MEMORY: readonly CrashPoint[] = ['pause.seal-captured', 'runtime.continued'];
 
 const noGvisor = await whyNoGvisor();
 

@@ -22,18 +22,19 @@ export interface TorporProcess {
   end(): Promise<void>;
 }
 
-/** Resolves when the server prints that it is ready. */
+/** Resolves when the server prints that it is ready. `program` runs the CLI: Node, with flags or in other surroundings. */
 export async function startTorpor(
   dataDir: string,
   env: Record<string, string> = {},
   runtime: 'process' | 'gvisor' | 'e2b' = 'process',
   flags: readonly string[] = [],
-  nodeFlags: readonly string[] = [],
+  program: readonly [string, ...string[]] = [process.execPath],
 ): Promise<TorporProcess> {
   const apiKey = env['TORPOR_API_KEY'] ?? API_KEY;
+  const [command, ...args] = program;
   const child = spawn(
-    process.execPath,
-    [...nodeFlags, BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime, ...flags],
+    command,
+    [...args, BIN, 'up', '--port', '0', '--data-dir', dataDir, '--runtime', runtime, ...flags],
     {
       env: { ...process.env, ...env, TORPOR_API_KEY: apiKey },
       stdio: ['ignore', 'pipe', 'pipe'],

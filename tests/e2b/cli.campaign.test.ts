@@ -3,8 +3,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
+import { recordPassed } from './compatibility-table.ts';
 import { type E2bServer, e2bServer } from './e2b-server.ts';
 
 const run = promisify(execFile);
@@ -16,6 +17,7 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
   let world: E2bServer;
   let home: string;
   let id: string;
+  const passed: string[] = [];
 
   beforeAll(async () => {
     world = await e2bServer('http', 'gvisor');
@@ -25,7 +27,11 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
     });
     id = (await e2b('sandbox', 'create', 'base', '--detach')).trim();
   }, 300_000);
+  afterEach(({ task }) => {
+    if ((task.result?.errors ?? []).length === 0) passed.push(`"${task.name}"`);
+  });
   afterAll(async () => {
+    recordPassed({ name: '`@e2b/cli`', version: CLI.split('@').at(-1) ?? '', over: 'http', passed });
     await world.dispose();
     await rm(home, { recursive: true });
   }, 300_000);

@@ -1,7 +1,10 @@
+import { createRequire } from 'node:module';
 import { describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
+import { recordPassed } from './compatibility-table.ts';
 import { e2bServer, runProgram } from './e2b-server.ts';
 
+const require = createRequire(import.meta.url);
 const noGvisor = await whyNoGvisor();
 
 /** `npm run test:e2b`: every public method of both generations of the SDK, over http and TLS. */
@@ -17,6 +20,10 @@ describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor',
       const told = await runProgram(world, name);
       console.log(JSON.stringify({ name, way, told }));
       expect(told).toHaveLength(21);
+      const { version } = require(`${name}/package.json`) as { version: string };
+      const passed = told.map((line) => line.split(' ', 1)[0] ?? '');
+      const over = way === 'tls' ? 'TLS' : way;
+      recordPassed({ name: name === 'e2b' ? '`e2b`' : '`e2b`, an earlier version', version, over, passed });
     } finally {
       await world.dispose();
     }

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
+import { recordPassed } from './compatibility-table.ts';
 import { e2bServer } from './e2b-server.ts';
 
 const run = promisify(execFile);
@@ -44,7 +45,8 @@ woken.set_timeout(300)
 assert woken.get_info().sandbox_id == sandbox.sandbox_id
 assert woken.kill()
 assert not Sandbox.kill(sandbox.sandbox_id)
-print("told")
+from importlib.metadata import version
+print("told", version("e2b"))
 `;
 
 const dir = await mkdtemp(join(tmpdir(), 'torpor-python-'));
@@ -65,7 +67,10 @@ describe.skipIf(noPackage !== null)('E2B’s Python package, in gVisor', () => {
     try {
       const env = { PATH: process.env['PATH'], HOME: dir, ...world.env };
       const { stdout } = await run(join(dir, 'venv', 'bin', 'python'), ['-c', PROGRAM], { env });
-      expect(stdout).toBe('told\n');
+      const [last = '', version = ''] = stdout.trim().split(' ');
+      expect(last).toBe('told');
+      const passed = ['"creates, runs, writes, watches, sleeps, connects, lists and kills"'];
+      recordPassed({ name: '`e2b` for Python', version, over: 'http', passed });
     } finally {
       await world.dispose();
     }

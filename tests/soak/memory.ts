@@ -39,7 +39,7 @@ export async function runMemorySoak(dataDir: string, soak: MemorySoak): Promise<
   const directory = await mkdtemp(join(tmpdir(), 'torpor-probe-'));
   const probe = join(directory, 'probe.sock');
   const env = { TORPOR_LOG_LEVEL: 'error', MEMORY_PROBE: probe };
-  const node = ['--expose-gc', '--import', PROBE];
+  const node = [process.execPath, '--expose-gc', '--import', PROBE] as const;
   const server = await startTorpor(dataDir, env, soak.runtime, [], node);
   try {
     const readings = [await readMemory(probe)];

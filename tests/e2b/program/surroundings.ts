@@ -23,10 +23,13 @@ export const addresses: Chapter = async ({ e2b, sandbox }) => {
   await server.kill();
 
   const { Sandbox } = e2b;
-  const closed = await Sandbox.create({ timeoutMs: 300_000, network: { allowPublicTraffic: false } });
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: a placeholder of E2B's.
+  const mask = { allowPublicTraffic: false, maskRequestHost: 'localhost:${PORT}' };
+  const closed = await Sandbox.create({ timeoutMs: 300_000, network: mask });
   const token = closed.trafficAccessToken ?? '';
   assert.ok(token.length > 20);
-  assert.equal((await closed.getInfo()).network?.allowPublicTraffic, false);
+  const { network: shown } = await closed.getInfo();
+  assert.deepEqual([shown?.allowPublicTraffic, shown?.maskRequestHost], [false, mask.maskRequestHost]);
   await closed.kill();
 };
 
@@ -51,13 +54,25 @@ export const network: Chapter = async ({ e2b, sandbox }) => {
   await Sandbox.updateNetwork(sandbox.sandboxId, { allowOut: ['example.com'], denyOut: [ALL_TRAFFIC] });
   const { network: rules } = await sandbox.getInfo();
   assert.deepEqual([rules?.allowOut, rules?.denyOut], [['example.com'], [ALL_TRAFFIC]]);
+  const headers = { 'api.example.com': [{ transform: { headers: { Authorization: 'Bearer hidden' } } }] };
+  await sandbox.updateNetwork({ rules: headers });
+  const { stdout } = await sandbox.commands.run(
+    'echo "$SSL_CERT_FILE"; env; cat /proc/*/environ 2>/dev/null; true',
+  );
+  assert.match(stdout, /^\/etc\/ssl\/certs\/ca-certificates.crt\n/);
+  assert.doesNotMatch(stdout, /hidden/);
   await sandbox.updateNetwork({});
   assert.equal((await sandbox.getInfo()).allowInternetAccess, true);
 };
 
 export const figures: Chapter = async ({ e2b, sandbox }) => {
   const [now] = await sandbox.getMetrics();
-  assert.ok(now !== undefined && now.memUsed > 0 && now.memTotal > now.memUsed && now.diskTotal > 0);
+  assert.ok(now !== undefined && now.memUsed > 0 && now.memTotal > now.memUsed);
+  assert.ok(now.diskTotal > now.diskUsed && now.diskUsed >= 0);
+  const { cpuCount, memoryMB } = await sandbox.getInfo();
+  assert.deepEqual([now.cpuCount, now.memTotal], [cpuCount, memoryMB * 2 ** 20]);
+  const { stdout } = await sandbox.commands.run("nproc; awk '/^MemTotal/ { print $2 }' /proc/meminfo");
+  assert.deepEqual(stdout.trim().split('\n').map(Number), [cpuCount, memoryMB * 1024]);
   assert.equal((await e2b.Sandbox.getMetrics(sandbox.sandboxId)).length, 1);
   const yesterday = new Date(Date.now() - 86_400_000);
   assert.deepEqual(await sandbox.getMetrics({ start: yesterday, end: yesterday }), []);
@@ -82,6 +97,6 @@ export const notYet: Chapter = async ({ e2b }) => {
   await assert.rejects(Volume.create('data'), refused);
   await assert.rejects(Secret.list().nextItems(), refused);
   await assert.rejects(Sandbox.create({ volumeMounts: { '/data': 'data' } }), refused);
-  await assert.rejects(Sandbox.create({ network: { maskRequestHost: 'localhost' } }), refused);
+  await assert.rejects(Sandbox.create({ mcp: { duckduckgo: {} } }), refused);
   await assert.rejects(Sandbox.create({ apiKey: `e2b_${'0'.repeat(64)}` }), e2b.AuthenticationError);
 };

@@ -1,0 +1,3 @@
+import { dockerfileRules } from './dockerfile-rules.ts';
+
+dockerfileRules('all');
