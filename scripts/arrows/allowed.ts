@@ -49,7 +49,8 @@ export const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   sdk: ['protocol'],
   dashboard: ['sdk'],
   mcp: ['sdk', 'protocol'],
-  dockerfile: ['sdk'],
+  'build-steps': ['protocol'],
+  dockerfile: ['build-steps', 'sdk'],
   cli: ['sdk', 'server', 'mcp', 'dockerfile', 'protocol'],
 };
 
