@@ -19,6 +19,8 @@ export interface Kept {
 export interface KeptPage {
   readonly sandboxId?: SandboxId | undefined;
   readonly template?: string | undefined;
+  /** Leaves out checkpoints that expire, such as the steps of builds. */
+  readonly forGood?: boolean | undefined;
   /** The last item of the previous page. */
   readonly after?: { readonly createdAt: number; readonly id: string } | undefined;
   readonly limit: number;
@@ -33,11 +35,12 @@ type KeptRow = {
 export async function listKept(
   db: Queryable,
   org: string,
-  { sandboxId, template, after, limit }: KeptPage,
+  { sandboxId, template, forGood = false, after, limit }: KeptPage,
 ): Promise<Kept[]> {
   const params: (string | number)[] = [];
   const mark = (value: string | number) => `$${params.push(value)}`;
   const conditions = [`c.org = ${mark(org)}`, `c.state = 'sealed'`, 'c.kept = 1'];
+  if (forGood) conditions.push('c.expires_at IS NULL');
   if (sandboxId !== undefined) conditions.push(`c.sandbox_id = ${mark(sandboxId)}`);
   if (template !== undefined) {
     conditions.push(
