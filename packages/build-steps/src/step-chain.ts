@@ -28,6 +28,8 @@ interface Step {
   readonly force?: boolean | undefined;
   onCached(): void;
   onRun(): void;
+  /** Another sandbox for the step. Absent: the sandbox of the step before it, or a new one from its checkpoint. */
+  open?(): Promise<RunningSandbox>;
   work(sandbox: RunningSandbox): Promise<void>;
 }
 
@@ -48,7 +50,7 @@ export class StepChain {
   }
 
   /** Runs the step, unless its checkpoint exists, and seals a checkpoint of it. */
-  async step({ dependsOn, force = false, onCached, onRun, work }: Step): Promise<void> {
+  async step({ dependsOn, force = false, onCached, onRun, open, work }: Step): Promise<void> {
     const { sandboxes } = this.#parts;
     if (force) this.#useCache = false;
     const key = createHash('sha256')
@@ -63,6 +65,10 @@ export class StepChain {
       return;
     }
     onRun();
+    if (open !== undefined) {
+      await this.close();
+      this.#sandbox = await open();
+    }
     const sandbox = await this.open();
     await work(sandbox);
     this.#position = { at: { from: await sandboxes.seal(sandbox, name) }, key };

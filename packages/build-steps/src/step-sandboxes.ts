@@ -15,6 +15,8 @@ export interface StepCommand {
   /** Undefined: the user of the sandbox. */
   readonly user?: string | undefined;
   readonly env?: Readonly<Record<string, string>> | undefined;
+  /** Keeps its output out of the log. */
+  readonly quiet?: boolean | undefined;
 }
 
 export interface StepSandboxes {

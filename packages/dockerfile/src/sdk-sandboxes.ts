@@ -23,9 +23,9 @@ export function sdkSandboxes(options: SdkSandboxesOptions): StepSandboxes {
       const { id } = await sandboxes.create({ ...origin, name, metadata }, { signal });
       return { id, name };
     },
-    run: async ({ id }, command) => {
+    run: async ({ id }, { quiet = false, ...command }) => {
       for await (const event of sandboxes.execStream(id, { ...command }, { signal })) {
-        if (event.type === 'stdout' || event.type === 'stderr') options.output(event.data);
+        if (!quiet && (event.type === 'stdout' || event.type === 'stderr')) options.output(event.data);
         if (event.type === 'end') return event.exitCode;
       }
       throw new Error('The stream of a command ended without its end.');

@@ -21,7 +21,14 @@ import { Operations } from './operations/operations.ts';
 import type { Replicas } from './ports/replicas.ts';
 import { noTracing, type Tracing } from './ports/tracing.ts';
 import { agent, dial, diskUsage } from './queries/addresses.ts';
-import { builtInTemplate, runtimes, template, templateDefinition, templateLog, templates } from './queries/catalogue.ts';
+import {
+  builtInTemplate,
+  runtimes,
+  template,
+  templateDefinition,
+  templateLog,
+  templates,
+} from './queries/catalogue.ts';
 import { checkpoint, checkpoints, namedCheckpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
 import { allJobs, job, jobs } from './queries/jobs.ts';
 import { operation, operations } from './queries/operations.ts';

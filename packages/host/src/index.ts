@@ -19,8 +19,10 @@ export {
   type ProcessFacts,
 } from './processes/host-processes.ts';
 export { linuxProcesses } from './processes/linux-processes.ts';
+export { cleanLine } from './programs/clean-line.ts';
 export { minimalEnvironment, searchPath } from './programs/environment.ts';
 export { Launcher, type ProgramResult, type RunningProgram, sharedLauncher } from './programs/launcher.ts';
+export { LineBuffer } from './programs/line-buffer.ts';
 export { ProgramFailure } from './programs/program-failure.ts';
 export {
   type ProgramOptions,

@@ -50,6 +50,7 @@ import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
 import { agentProcesses } from './sandbox/agent-processes.ts';
 import { agentTurnPort } from './sessions/agent-turn-port.ts';
 import { openReplicas } from './store/open-replicas.ts';
+import { openTemplateBuilds } from './template-builds/open-template-builds.ts';
 import { openUploads } from './uploads.ts';
 import { openWebhooks } from './webhooks/open-webhooks.ts';
 
@@ -187,6 +188,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const pass: BuildContext['pass'] = (point) => options.faults.pass(point);
   const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, pass, serverId, alone }, config);
   cleanup.defer(() => builds.stop());
+  const images = new Images({ allowed: config.registryNetworks ?? [], clock: systemClock });
+  const templateBuilds = openTemplateBuilds(
+    { engine, db, clock: systemClock, ids: randomIds, images, report, serverId },
+    settings.templateBuilds,
+    join(dataDir, 'template-files'),
+  );
+  cleanup.defer(() => templateBuilds.stop());
+  await templateBuilds.start();
   const { pageSessionMs: sessionMs, pageLinkMs: linkMs } = settings.server;
   const pageSessions = new PageSessions({ ...shared, secret, sessionMs, linkMs });
   const app = await buildApp({
@@ -197,7 +206,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     secrets,
     ids: randomIds,
     uploads: await openUploads(join(dataDir, 'uploads')),
-    images: new Images({ allowed: config.registryNetworks ?? [], clock: systemClock }),
+    images,
+    templateBuilds,
+    uploadSecret: secret,
+    uploadLinkMs: settings.templateBuilds.linkMs,
     settings: settings.server,
     settingsList,
     version: manifest.version,

@@ -12,6 +12,8 @@ export interface Kept {
   readonly id: CheckpointId;
   readonly sandboxId: SandboxId | null;
   readonly createdAt: number;
+  /** Null: until a caller releases it. */
+  readonly expiresAt: number | null;
   /** The templates that are made from this checkpoint. */
   readonly templates: readonly string[];
 }
@@ -30,6 +32,7 @@ type KeptRow = {
   readonly id: CheckpointId;
   readonly sandbox_id: SandboxId | null;
   readonly created_at: number;
+  readonly expires_at: number | null;
 };
 
 export async function listKept(
@@ -52,7 +55,7 @@ export async function listKept(
     conditions.push(`(c.created_at < ${at} OR (c.created_at = ${at} AND c.id < ${mark(after.id)}))`);
   }
   const rows = await db.query<KeptRow>(
-    `SELECT c.id, c.sandbox_id, c.created_at FROM checkpoints c WHERE ${conditions.join(' AND ')}
+    `SELECT c.id, c.sandbox_id, c.created_at, c.expires_at FROM checkpoints c WHERE ${conditions.join(' AND ')}
      ORDER BY c.created_at DESC, c.id DESC LIMIT ${mark(limit)}`,
     params,
   );
@@ -61,7 +64,7 @@ export async function listKept(
 
 export async function findKept(db: Queryable, org: string, id: CheckpointId): Promise<Kept | undefined> {
   const [row] = await db.query<KeptRow>(
-    `SELECT id, sandbox_id, created_at FROM checkpoints
+    `SELECT id, sandbox_id, created_at, expires_at FROM checkpoints
      WHERE id = $1 AND org = $2 AND state = 'sealed' AND kept = 1`,
     [id, org],
   );
@@ -77,6 +80,7 @@ async function withTemplates(db: Queryable, org: string, row: KeptRow): Promise<
     id: row.id,
     sandboxId: row.sandbox_id,
     createdAt: row.created_at,
+    expiresAt: row.expires_at,
     templates: templates.map(({ name }) => name),
   };
 }

@@ -1,5 +1,11 @@
 /** The runtimes and templates that sandboxes can be made from. */
-import { type CheckpointId, type RuntimeView, type TemplateLogLine, type TemplateView, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointId,
+  type RuntimeView,
+  type TemplateLogLine,
+  type TemplateView,
+  TorporError,
+} from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import {
   type Definition,
