@@ -19,7 +19,7 @@ describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor',
     try {
       const told = await runProgram(world, name);
       console.log(JSON.stringify({ name, way, told }));
-      expect(told).toHaveLength(21);
+      expect(told).toHaveLength(23);
       const { version } = require(`${name}/package.json`) as { version: string };
       const passed = told.map((line) => line.split(' ', 1)[0] ?? '');
       const over = way === 'tls' ? 'TLS' : way;

@@ -87,10 +87,14 @@ export async function listMakers(db: Queryable, org: string): Promise<TemplateBu
   return rows.map(toBuild);
 }
 
-export async function countUnfinished(tx: Queryable, org: string): Promise<number> {
+export async function countBuilds(
+  tx: Queryable,
+  org: string,
+  status: 'waiting' | 'building',
+): Promise<number> {
   const [row] = await tx.query<{ n: number }>(
-    'SELECT CAST(COUNT(*) AS {integer}) AS n FROM template_builds WHERE org = $1 AND finished_at IS NULL',
-    [org],
+    'SELECT CAST(COUNT(*) AS {integer}) AS n FROM template_builds WHERE org = $1 AND status = $2',
+    [org, status],
   );
   return row?.n ?? 0;
 }

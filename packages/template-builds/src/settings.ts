@@ -13,7 +13,8 @@ import {
 
 export const TEMPLATE_BUILD_SETTINGS = {
   atOnce: count(2, 'Template builds that run at once; further ones wait.', { max: 1_000 }),
-  perOrg: count(20, 'Template builds of one organisation that may run or wait to be started.', {
+  perOrg: count(20, 'Template builds of one organisation that may run, or wait for others.', { max: 10_000 }),
+  waitingPerOrg: count(200, 'Template builds of one organisation that their clients have not started yet.', {
     max: 10_000,
   }),
   buildMs: duration(HOUR_MS, 'How long a template build may take.', { max: 7 * DAY_MS }),
@@ -22,9 +23,13 @@ export const TEMPLATE_BUILD_SETTINGS = {
     'How long the ready command of a template build may fail after the start command began.',
   ),
   readyEveryMs: duration(500, 'How long after a failed ready command the next one runs.', { min: 10 }),
-  waitingMs: duration(DAY_MS, 'A template build that its client has not started for this long is given up.', {
-    max: YEAR_MS,
-  }),
+  waitingMs: duration(
+    2 * HOUR_MS,
+    'A template build that its client has not started for this long is given up.',
+    {
+      max: YEAR_MS,
+    },
+  ),
   keepMs: duration(30 * DAY_MS, 'How long a finished template build and its log are kept.', { max: YEAR_MS }),
   maxLogLines: count(10_000, 'Lines of the log of one template build; further ones are dropped.'),
   upkeepMs: duration(60_000, 'How often template builds of dead servers and expired files are looked for.', {
@@ -49,6 +54,7 @@ export const DEFAULT_TEMPLATE_BUILD_SETTINGS: TemplateBuildSettings = defaultsOf
 export const TEMPLATE_BUILD_SETTING_ORDER: readonly SettingOrder<typeof TEMPLATE_BUILD_SETTINGS>[] = [
   ['readyEveryMs', '<', 'readyMs'],
   ['readyMs', '<=', 'buildMs'],
-  ['linkMs', '<=', 'fileKeepMs'],
+  ['linkMs', '<=', 'waitingMs'],
+  ['waitingMs', '<=', 'fileKeepMs'],
   ['fileBytes', '<=', 'fileTotalBytes'],
 ];

@@ -9,7 +9,7 @@ import type { Clock, Database, Engine, Report } from '@torpor/engine';
 import { TorporError } from '@torpor/protocol';
 import { Bases, type BasesContext } from './base.ts';
 import {
-  countUnfinished,
+  countBuilds,
   deleteBuildsOf,
   deleteFinished,
   findBuild,
@@ -107,12 +107,8 @@ export class TemplateBuilds {
       finishedAt: null,
     };
     await db.transaction(async (tx) => {
-      if ((await countUnfinished(tx, org)) >= settings.perOrg)
-        throw new TorporError(
-          'quota_exceeded',
-          `The organisation has ${settings.perOrg} template builds that have not ended.`,
-          { hint: 'Wait until one of them has ended.' },
-        );
+      if ((await countBuilds(tx, org, 'waiting')) >= settings.waitingPerOrg)
+        throw tooMany(settings.waitingPerOrg, 'that were not started');
       await insertBuild(tx, build);
     });
     return build;
@@ -120,7 +116,7 @@ export class TemplateBuilds {
 
   /** Resolves when the build is accepted. */
   async begin(org: string, template: string, id: string, order: BuildOrder): Promise<void> {
-    const { db, clock, serverId } = this.#ctx;
+    const { db, clock, serverId, settings } = this.#ctx;
     const build = await this.get(org, template, id);
     if (this.#stopping.signal.aborted) throw serverStopped();
     for (const step of order.steps)
@@ -129,10 +125,14 @@ export class TemplateBuilds {
           'invalid_request',
           `The files of "${step.source.slice(0, 200)}" were not uploaded.`,
         );
-    if (!(await db.transaction((tx) => setBuilding(tx, build, serverId, clock.now()))))
+    await db.transaction(async (tx) => {
+      if ((await countBuilds(tx, org, 'building')) >= settings.perOrg)
+        throw tooMany(settings.perOrg, 'that run');
+      if (await setBuilding(tx, build, serverId, clock.now())) return;
       throw new TorporError('conflict', `The build ${id} was started before.`, {
         hint: 'Create another build.',
       });
+    });
     const stop = new AbortController();
     const done = this.#run(build, order, stop.signal).finally(() => this.#running.delete(id));
     this.#running.set(id, { stop, done });
@@ -260,6 +260,12 @@ export class TemplateBuilds {
       await db.transaction((tx) => setFailed(tx, build, { reason, step: null }, clock.now()));
     }
   }
+}
+
+function tooMany(limit: number, which: string): TorporError {
+  return new TorporError('quota_exceeded', `The organisation has ${limit} template builds ${which}.`, {
+    hint: 'Wait until one of them has ended.',
+  });
 }
 
 function serverStopped(): TorporError {
