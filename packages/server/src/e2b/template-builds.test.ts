@@ -202,9 +202,11 @@ describe('a build', () => {
     expect(await ask('POST', '/templates/tags', { target: 'base', tags: ['x'] })).toMatchObject({
       status: 403,
     });
+    const { id: equal } = await build({ steps: [run('v2')] }, 'app:equal');
+    expect(await tags()).toEqual({ default: second, stable: second, equal });
     const [app] = (await ask('GET', '/templates')).body;
     expect(app).toMatchObject({ templateID: 'app', buildID: second, public: false });
-    expect((await ask('GET', '/templates/app')).body.builds[0]).toMatchObject({ buildID: second });
+    expect((await ask('GET', '/templates/app')).body.builds[0]).toMatchObject({ buildID: equal });
   });
 
   it('that fails names the step, leaves no sandbox and changes no template', async () => {
