@@ -5,7 +5,7 @@
 import type { Clock, Database, Queryable, Report } from '@torpor/engine';
 import { cleanLine, LineBuffer } from '@torpor/host';
 
-export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const;
+const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
 export interface LogLine {

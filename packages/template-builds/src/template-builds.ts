@@ -31,7 +31,7 @@ import type { TemplateBuildSettings } from './settings.ts';
 import { Slots } from './slots.ts';
 
 /** The sandboxes of one build carry its id, so that those of a dead server are found. */
-export interface BuildSandboxesOptions {
+interface BuildSandboxesOptions {
   readonly org: string;
   readonly buildId: string;
   readonly signal: AbortSignal;

@@ -230,6 +230,19 @@ describe('a build', () => {
     expect(names.filter((name) => name.startsWith('build-'))).toEqual([]);
   });
 
+  it('writes the password for its registry nowhere', async () => {
+    const password = 'never-written-down';
+    const fromImageRegistry = { type: 'registry', username: 'ada', password };
+    const image = { fromTemplate: undefined, fromImage: '127.0.0.1:9/x:1', fromImageRegistry };
+    const { status, reason } = await build({ ...image, steps: [run(`echo ${password}`)] });
+    expect([status, reason.step]).toEqual(['error', 'base']);
+    const rows = [];
+    for (const table of ['template_builds', 'template_build_logs', 'templates', 'checkpoints', 'events'])
+      rows.push(...(await server.world.db.query(`SELECT * FROM ${table}`)));
+    expect(JSON.stringify([rows, reason])).not.toContain(password);
+    expect(server.log.join('')).not.toContain(password);
+  });
+
   it('begins with base for E2B’s own image, and with what a built template defines', async () => {
     const first = await build({
       fromTemplate: undefined,

@@ -158,11 +158,11 @@ const STATUS = { preparing: 'building', ready: 'ready', failed: 'error' } as con
 /** A template that no build of this API made gets an id from its checkpoint; E2B's clients require a UUID. */
 function versionShape(template: TemplateView, makers: readonly TemplateBuild[]) {
   const { name, checkpointId, state, createdAt } = template;
-  // Builds with equal steps have the same result; the one that gave the name is meant.
+  // Builds with equal steps have the same result: the one that gave the name is meant, or else the first one.
   const ofTemplate = makers.filter(
     (build) => build.checkpointId === checkpointId && build.template === splitTag(name).name,
   );
-  const maker = ofTemplate.findLast(({ names }) => names.includes(name)) ?? ofTemplate.at(-1);
+  const maker = ofTemplate.findLast(({ names }) => names.includes(name)) ?? ofTemplate[0];
   const at = new Date(createdAt).toISOString();
   return {
     buildID: maker?.id ?? uuidOf(checkpointId ?? name),
