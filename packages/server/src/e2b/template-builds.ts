@@ -66,7 +66,9 @@ export function e2bTemplateBuildRoutes(app: RoutesApp, ctx: RouteContext): void 
       const expires = clock.now() + ctx.uploadLinkMs;
       const path = `/templates/${encodeURIComponent(id)}/files/${hash}?${links.query(org, hash, expires)}`;
       // The address by which the client has reached the server works for the upload too.
-      const url = `${request.protocol}://${request.host}${path}`;
+      // A proxy in front of the server may speak TLS for it.
+      const isTls = request.protocol === 'https' || request.headers['x-forwarded-proto'] === 'https';
+      const url = `${isTls ? 'https' : 'http'}://${request.host}${path}`;
       // A read-only key cannot upload.
       return reply.code(201).send(request.identity.readOnly ? { present } : { present, url });
     },

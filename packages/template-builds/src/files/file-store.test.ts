@@ -93,6 +93,25 @@ describe('an uploaded archive', () => {
     expect(await stored()).toEqual([]);
   });
 
+  it('with a time that is none is accepted', async () => {
+    const times = ['soon', '-5', '1e99'].map((mtime, i) => ({ name: `f${i}`, records: { mtime } }));
+    await send(archive(...times));
+    const { entries } = await store.open('org', HASH);
+    expect(entries.map(({ mtime }) => mtime)).toEqual([0, 0, 8 ** 11 - 1]);
+  });
+
+  it('whose client goes away leaves nothing', async () => {
+    const broken = async function* () {
+      yield archive({ name: 'a', content: 'A' }).subarray(0, 40);
+      throw Object.assign(new Error('gone'), { code: 'ECONNRESET' });
+    };
+    expect(await failureOf(store.receive('org', HASH, broken(), signal))).toMatchObject({
+      code: 'invalid_request',
+      message: expect.stringContaining('interrupted'),
+    });
+    expect(await stored()).toEqual([]);
+  });
+
   it('that is cut off, is no archive, or is damaged is refused and leaves nothing', async () => {
     const whole = archive({ name: 'a', content: randomBytes(5_000).toString('hex') });
     for (const bytes of [

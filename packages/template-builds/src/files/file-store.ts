@@ -11,7 +11,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Readable } from 'node:stream';
+import { pipeline, Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import type { Clock } from '@torpor/engine';
 import { isMissing, KeyedMutex, sha256Of, sha256OfFile, syncDirectory, writeFileDurably } from '@torpor/host';
@@ -41,6 +41,8 @@ export interface FileStoreContext {
 /** An upload that was used this recently is not removed to make room. */
 const IN_USE_MS = 3_600_000;
 const HASH = /^[0-9a-f]{64}$/;
+/** Node's error codes for a client that went away. */
+const DISCONNECTED: readonly string[] = ['ECONNRESET', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'];
 
 export class FileStore {
   readonly #ctx: FileStoreContext;
@@ -137,6 +139,8 @@ export class FileStore {
       if (code === 'ENOSPC' || code === 'EDQUOT')
         throw new TorporError('storage_full', 'The upload cannot be stored.', { cause: thrown });
       if (code?.startsWith('Z_')) throw unusable('its compression is damaged');
+      if (DISCONNECTED.includes(String(code)))
+        throw new TorporError('invalid_request', 'The upload was interrupted.', { cause: thrown });
       throw thrown;
     } finally {
       await file.close();
@@ -232,11 +236,10 @@ async function decompressed(source: AsyncGenerator<Buffer>): Promise<AsyncIterab
     yield* source;
   };
   if (first[0] !== 0x1f || first[1] !== 0x8b) return whole();
-  const input = Readable.from(whole());
   const output = createGunzip();
-  // `pipe` does not pass errors on.
-  input.on('error', (error) => output.destroy(error));
-  return input.pipe(output);
+  // A failure of either end reaches the reader of the output, and a reader that stops ends the input.
+  pipeline(Readable.from(whole()), output, () => {});
+  return output;
 }
 
 /** The content of an entry. */

@@ -9,6 +9,8 @@ import { z } from 'zod';
 
 const MAX_ENTRIES = 100_000;
 const MAX_PATH_BYTES = 4_096;
+/** The largest time of a header, in seconds. */
+const MAX_TIME = 8 ** 11 - 1;
 
 export const archiveEntrySchema = z.object({
   path: z.string(),
@@ -61,7 +63,7 @@ function isFile({ type }: TarHeader): boolean {
 
 function entryOf(header: TarHeader, at: number, entries: ReadonlyMap<string, ArchiveEntry>): ArchiveEntry {
   const path = pathOf(header.path);
-  const common = { path, mode: header.mode & 0o777, mtime: Math.max(0, Math.floor(Number(header.mtime))) };
+  const common = { path, mode: header.mode & 0o777, mtime: timeOf(header.mtime) };
   if ([...header.records.keys()].some((key) => key.startsWith('GNU.sparse.')))
     throw unusable(`"${path}" is a sparse file`);
   if (isFile(header)) return { ...common, type: 'file', size: header.size, at };
@@ -86,6 +88,12 @@ function entryOf(header: TarHeader, at: number, entries: ReadonlyMap<string, Arc
     default:
       throw unusable(`"${path}" has the unknown type "${header.type}"`);
   }
+}
+
+/** The time is not worth a refusal: one that is no time of a tar becomes the nearest one. */
+function timeOf(text: string): number {
+  const seconds = Math.floor(Number(text));
+  return Number.isNaN(seconds) ? 0 : Math.min(Math.max(0, seconds), MAX_TIME);
 }
 
 /** Empty for the top of the archive. */
