@@ -17,7 +17,11 @@ import { JobWatch } from './jobs/watch.ts';
 import { readAudit } from './ledger/audit-entries.ts';
 import { NotificationSubscription } from './ledger/notification-subscription.ts';
 import { follow, newestPosition, readEvents, readEventsBackwards } from './ledger/read.ts';
+import { Directory } from './nodes/directory.ts';
+import { fencedDatabase } from './nodes/fenced-database.ts';
+import { Membership } from './nodes/membership.ts';
 import { Operations } from './operations/operations.ts';
+import type { ClusterOptions } from './ports/nodes.ts';
 import type { Replicas } from './ports/replicas.ts';
 import { noTracing, type Tracing } from './ports/tracing.ts';
 import { agent, dial, diskUsage } from './queries/addresses.ts';
@@ -146,6 +150,8 @@ export type EngineDependencies = Omit<
   | 'replicator'
   | 'storeSettings'
   | 'durability'
+  | 'node'
+  | 'directory'
 > & {
   /** Absent: nothing is traced. */
   readonly tracing?: Tracing;
@@ -155,6 +161,8 @@ export type EngineDependencies = Omit<
   readonly replicas?: Replicas | undefined;
   readonly storeSettings?: StoreSettings;
   readonly durability?: PauseDurability;
+  /** Absent: this server is alone on its database, or shares its data directory with the others. */
+  readonly cluster?: ClusterOptions | undefined;
 };
 
 export type Engine = ReturnType<typeof createEngine>;
@@ -166,13 +174,17 @@ export function createEngine({
   replicas,
   storeSettings = DEFAULT_STORE_SETTINGS,
   durability = 'sealed',
-  ...parts
+  cluster,
+  ...given
 }: EngineDependencies) {
   const stopping = new AbortController();
+  const node = new Membership(given.db, cluster);
+  const parts = node.isClustered ? { ...given, db: fencedDatabase(given.db, node) } : given;
   const notifications = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
   const ctx: Context = {
     ...parts,
     tracing,
+    node,
     notifications,
     operations: new Operations({ ...parts, tracing }, notifications),
     background: new Background(parts.report),
@@ -186,6 +198,7 @@ export function createEngine({
     jobWatch: new JobWatch(() => ctx),
     endedInstances: new EndedInstances(() => ctx),
     disk: new DiskWatch(reserve),
+    directory: new Directory(() => ctx),
   };
   const refusals = new NetworkRefusals(ctx);
   for (const runtime of ctx.runtimes.values()) {

@@ -5,6 +5,7 @@ import type { DiskState } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import { EgressCounts } from './orgs/egress.ts';
+import type { NodeDirectory } from './ports/nodes.ts';
 import type { Runtime } from './ports/runtime.ts';
 import { sandboxView } from './queries/sandboxes.ts';
 import { expirePaused } from './retention/expire.ts';
@@ -18,13 +19,7 @@ import {
 } from './upkeep/checkpoint-inspection.ts';
 import { collectCheckpoints, scrubCheckpoints } from './upkeep/collector.ts';
 import { compareSandbox, type ReconcileRound, reconcile } from './upkeep/reconciler.ts';
-import {
-  claimHome,
-  deleteDeadServers,
-  deregisterServer,
-  heartbeat,
-  markDeadServers,
-} from './upkeep/servers.ts';
+import { deleteDeadServers, deregisterServer, heartbeat, markDeadServers } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { applyNetworks } from './verbs/network.ts';
 
@@ -33,6 +28,8 @@ const SCRUBBED_PER_ROUND = 2;
 
 export class Rounds {
   readonly leases: Leases;
+  /** Where sandboxes live. */
+  readonly directory: NodeDirectory;
   readonly #ctx: Context;
   readonly #sweeper: Sweeper;
   readonly #egress: EgressCounts;
@@ -50,6 +47,7 @@ export class Rounds {
     this.#ctx = ctx;
     this.#stopping = stopping;
     this.leases = new Leases(ctx);
+    this.directory = ctx.directory;
     this.#sweeper = new Sweeper(ctx, this.leases);
     this.#egress = new EgressCounts(ctx);
   }
@@ -58,13 +56,21 @@ export class Rounds {
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<ReconcileRound> {
     const ctx = this.#ctx;
     const { settings } = ctx;
-    await claimHome(ctx);
+    await ctx.node.join(ctx);
     await heartbeat(ctx);
     await markDeadServers(ctx);
     await this.checkDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     // Beats from the first moment to the last: other servers must not take over what this server still works on.
     if (options.rounds) {
       this.#every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.#leaving.signal);
+      if (ctx.node.isClustered) {
+        this.#every(
+          settings.nodeLeaseMs / 3,
+          'renewing the lease',
+          () => ctx.node.renew(ctx),
+          this.#leaving.signal,
+        );
+      }
     }
     await ctx.replicator?.start();
     await ctx.notifications.start(ctx.db);

@@ -1,13 +1,14 @@
 /** Assembles a server and lets it listen. When a step fails, the earlier steps are undone. */
 import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
-import { hostname } from 'node:os';
+import { availableParallelism, hostname, totalmem } from 'node:os';
 import { join } from 'node:path';
 import type { Server as TlsServer } from 'node:tls';
 import type { BuildContext } from '@torpor/builds';
 import { adoptDataDirectory, openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
+  type ClusterOptions,
   createEngine,
   DiskReserve,
   type Engine,
@@ -133,12 +134,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     report,
     tracing,
     serverId,
-    ownsDataDirectory: config.database === undefined,
+    // A node has its data directory for itself.
+    ownsDataDirectory: config.database === undefined || config.node !== undefined,
     dataDirectoryId: directory.id,
     reserve,
     replicas: await openReplicas(config, store, db, settings.store),
     storeSettings: settings.store,
     durability: config.durability,
+    cluster: clusterOptions(config),
   });
   cleanup.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   cleanup.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
@@ -248,6 +251,19 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     pageUrl: pageUrlOf(url, key, pageSessions),
     runtime: describe(chosen),
     stop: () => running.disposeAsync(),
+  };
+}
+
+/** Undefined for a server that is alone. */
+function clusterOptions(config: ServerConfig): ClusterOptions | undefined {
+  const { node: name, advertise, nodeMemoryMb = Math.floor(totalmem() / 1024 ** 2) } = config;
+  if (name === undefined || advertise === undefined) return undefined;
+  return {
+    name,
+    address: new URL(advertise).origin,
+    version: manifest.version,
+    memoryMb: nodeMemoryMb,
+    processors: availableParallelism(),
   };
 }
 

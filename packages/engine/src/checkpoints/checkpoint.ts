@@ -47,11 +47,15 @@ export interface Checkpoint {
   /** Failed tries to replicate it in a row, and the cause of the last one. */
   readonly replicaFailures: number;
   readonly replicaError: { readonly code: string; readonly message: string } | null;
+  /** The node that has its bytes on its disk. */
+  readonly node: string;
+  /** What its memory needs of a machine; null: nothing, or it is not known. */
+  readonly fingerprint: string | null;
 }
 
 export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, seq, parent_id, runtime, operation_id, state, has_files,
   has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
-  faults, verified_at, created_at, sealed_at, expires_at, replicated_at, replicate_after, replica_failures, replica_error`;
+  faults, verified_at, created_at, sealed_at, expires_at, replicated_at, replicate_after, replica_failures, replica_error, node, fingerprint`;
 
 /** A row of the table; its constraints keep these types. */
 interface CheckpointRow extends Row {
@@ -84,6 +88,8 @@ interface CheckpointRow extends Row {
   readonly replicate_after: number;
   readonly replica_failures: number;
   readonly replica_error: string | null;
+  readonly node: string;
+  readonly fingerprint: string | null;
 }
 
 /** `found` has the columns of `CHECKPOINT_COLUMNS`. */
@@ -118,6 +124,8 @@ export function toCheckpoint(found: Row): Checkpoint {
     replicateAfter: row.replicate_after,
     replicaFailures: row.replica_failures,
     replicaError: row.replica_error === null ? null : JSON.parse(row.replica_error),
+    node: row.node,
+    fingerprint: row.fingerprint,
   };
 }
 
@@ -196,14 +204,14 @@ export async function insertWriting(
   tx: Transaction,
   checkpoint: Pick<
     Checkpoint,
-    'id' | 'org' | 'sandboxId' | 'generation' | 'seq' | 'parentId' | 'runtime' | 'operationId'
+    'id' | 'org' | 'sandboxId' | 'generation' | 'seq' | 'parentId' | 'runtime' | 'operationId' | 'node'
   >,
   now: number,
 ): Promise<void> {
   await tx.query(
     `INSERT INTO checkpoints (id, org, sandbox_id, generation, parent_id, runtime, operation_id, state, sealed,
-       has_files, has_memory, needs, external, replayable, recovered, health, created_at, seq)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', $8, $9)`,
+       has_files, has_memory, needs, external, replayable, recovered, health, created_at, seq, node)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', $8, $9, $10)`,
     [
       checkpoint.id,
       checkpoint.org,
@@ -214,6 +222,7 @@ export async function insertWriting(
       checkpoint.operationId,
       now,
       checkpoint.seq,
+      checkpoint.node,
     ],
   );
 }

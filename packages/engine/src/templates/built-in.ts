@@ -93,6 +93,7 @@ async function prepareBuiltIn(
     parentId: null,
     runtime: runtime.name,
     operationId: null,
+    node: ctx.node.name,
   };
   await ctx.db.transaction((tx) => insertWriting(tx, row, ctx.clock.now()));
   const sealed = await withTimeout(

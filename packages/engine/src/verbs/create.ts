@@ -230,5 +230,7 @@ export function draftSandbox(
     deletesAt: null,
     memoryMb: memoryLimit(runtime, request.resources),
     countsEgress: runtime.takeEgress !== undefined,
+    node: ctx.node.name,
+    checkpointEveryMs: null,
   };
 }
