@@ -48,6 +48,9 @@ CREATE TABLE fenced_runs (
   sandbox_id TEXT NOT NULL REFERENCES sandboxes (id),
   generation {integer} NOT NULL,
   node TEXT NOT NULL,
+  -- The last event of the run, and what the run stood on.
+  seq {integer} NOT NULL,
+  base_id TEXT,
   fenced_at {integer} NOT NULL,
   PRIMARY KEY (sandbox_id, generation)
 ) {strict};

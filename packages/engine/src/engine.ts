@@ -20,6 +20,7 @@ import { follow, newestPosition, readEvents, readEventsBackwards } from './ledge
 import { Directory } from './nodes/directory.ts';
 import { fencedDatabase } from './nodes/fenced-database.ts';
 import { Membership } from './nodes/membership.ts';
+import { beginDrain, cordonNode, forgetNode, uncordonNode } from './nodes/operator.ts';
 import { Operations } from './operations/operations.ts';
 import type { ClusterOptions } from './ports/nodes.ts';
 import type { Replicas } from './ports/replicas.ts';
@@ -86,6 +87,10 @@ const VERBS = {
   compareJobs,
   expirePaused,
   heartbeat,
+  cordonNode,
+  uncordonNode,
+  beginDrain,
+  forgetNode,
 };
 
 const QUERIES = {

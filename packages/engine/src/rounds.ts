@@ -3,6 +3,7 @@ import type { SandboxId, SandboxView } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { DiskState } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
+import { fenceDeadNodes } from './nodes/fence.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import { EgressCounts } from './orgs/egress.ts';
 import type { NodeDirectory } from './ports/nodes.ts';
@@ -67,7 +68,7 @@ export class Rounds {
         this.#every(
           settings.nodeLeaseMs / 3,
           'renewing the lease',
-          () => ctx.node.renew(ctx),
+          () => this.renewLease(),
           this.#leaving.signal,
         );
       }
@@ -95,6 +96,13 @@ export class Rounds {
       this.#every(settings.reconcileEveryMs, 'scrub', () => scrubCheckpoints(ctx, SCRUBBED_PER_ROUND));
     }
     return round;
+  }
+
+  /** Renews the lease of the node, and looks at the leases of the others. */
+  async renewLease(): Promise<void> {
+    const ctx = this.#ctx;
+    await ctx.node.renew(ctx);
+    await fenceDeadNodes(ctx);
   }
 
   /** Finishes what is under way and leaves running sandboxes running. */

@@ -7,6 +7,9 @@ import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
+import { hasFencedRun } from './recovered-runs.ts';
+
+const STARTS: readonly OperationKind[] = ['resume', 'rollback'];
 
 interface OwnedRequest {
   readonly kind: OperationKind;
@@ -26,7 +29,10 @@ export async function requireOwner(
   sandbox: Sandbox,
   { kind, from, isBusy }: OwnedRequest,
 ): Promise<Sandbox> {
-  if (sandbox.node === node.name || isTerminal(sandbox.state)) return sandbox;
+  if (isTerminal(sandbox.state)) return sandbox;
+  if (STARTS.includes(kind) && (await hasFencedRun(tx, node.name, sandbox.id)))
+    throw stillKeeping(sandbox, node.name);
+  if (sandbox.node === node.name) return sandbox;
   if (sandbox.state !== 'paused' || isBusy) throw livesElsewhere(sandbox);
   switch (kind) {
     case 'resume':
@@ -66,6 +72,14 @@ function livesElsewhere({ id, node, state }: Sandbox): TorporError {
     details: { node },
     hint: `Ask the node "${node}", or any server of the cluster.`,
   });
+}
+
+function stillKeeping({ id }: Sandbox, node: string): TorporError {
+  return new TorporError(
+    'transitioning',
+    `The node "${node}" still keeps what the sandbox had there before the node was given up.`,
+    { sandboxId: id, details: { node }, hint: 'Ask again in a moment, or ask another node.' },
+  );
 }
 
 function notReplicated({ id, node, sandboxId }: Checkpoint): TorporError {

@@ -9,6 +9,7 @@ import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
 import type { Context } from '../context.ts';
 import { compareJobs } from '../jobs/compare.ts';
+import { hasFencedRun, keepFencedRuns } from '../nodes/recovered-runs.ts';
 import { findOpenOperation, insertOperation, listOrphaned } from '../operations/operation.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
@@ -42,6 +43,7 @@ function record(round: ReconcileRound, deed: RoundAction): void {
 
 export async function reconcile(ctx: Context): Promise<ReconcileRound> {
   const round: ReconcileRound = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
+  await keepFencedRuns(ctx);
   await takeOverOrphans(ctx, round);
   await compareSandboxes(ctx, round);
   for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
@@ -187,6 +189,8 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
       const upTo = newestStrayGeneration(ctx, sandbox, instance);
       if (upTo === null) return;
+      // What another node gave up is kept first.
+      if (ctx.node.isClustered && (await hasFencedRun(ctx.db, ctx.node.name, instance.sandboxId))) return;
       // The frozen instance of a paused sandbox may stay as a cache: an earlier server may have kept it.
       const isOurs = sandbox?.state === 'paused' && sandbox.node === ctx.node.name;
       const keep = isOurs ? (sandbox.checkpointId ?? undefined) : undefined;
