@@ -29,6 +29,7 @@ import { agent, dial, diskUsage } from './queries/addresses.ts';
 import { builtInTemplate, runtimes, template, templateLog, templates } from './queries/catalogue.ts';
 import { checkpoint, checkpoints, namedCheckpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
 import { allJobs, job, jobs } from './queries/jobs.ts';
+import { node, nodes } from './queries/nodes.ts';
 import { operation, operations } from './queries/operations.ts';
 import { replication } from './queries/replication.ts';
 import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
@@ -120,6 +121,8 @@ const QUERIES = {
   disk,
   audit,
   replication,
+  nodes,
+  node,
 };
 
 /** Functions that take the database first. */
@@ -183,15 +186,15 @@ export function createEngine({
   ...given
 }: EngineDependencies) {
   const stopping = new AbortController();
-  const node = new Membership(given.db, cluster);
-  const parts = node.isClustered ? { ...given, db: fencedDatabase(given.db, node) } : given;
+  const membership = new Membership(given.db, cluster);
+  const parts = membership.isClustered ? { ...given, db: fencedDatabase(given.db, membership) } : given;
   const notifications = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
   const ctx: Context = {
     ...parts,
     tracing,
-    node,
+    node: membership,
     notifications,
-    operations: new Operations({ ...parts, tracing, node }, notifications),
+    operations: new Operations({ ...parts, tracing, node: membership }, notifications),
     background: new Background(parts.report),
     restores: new RestoreHistory(parts.clock),
     templateLog: new TemplateLog(),

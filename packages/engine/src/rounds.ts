@@ -3,6 +3,7 @@ import type { SandboxId, SandboxView } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { DiskState } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
+import { drainRound } from './nodes/drain.ts';
 import { fenceDeadNodes } from './nodes/fence.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import { EgressCounts } from './orgs/egress.ts';
@@ -19,6 +20,7 @@ import {
   inspectCheckpoints,
 } from './upkeep/checkpoint-inspection.ts';
 import { collectCheckpoints, scrubCheckpoints } from './upkeep/collector.ts';
+import { PeriodicCheckpoints } from './upkeep/periodic-checkpoints.ts';
 import { compareSandbox, type ReconcileRound, reconcile } from './upkeep/reconciler.ts';
 import { deleteDeadServers, deregisterServer, heartbeat, markDeadServers } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
@@ -34,6 +36,7 @@ export class Rounds {
   readonly #ctx: Context;
   readonly #sweeper: Sweeper;
   readonly #egress: EgressCounts;
+  readonly #periodic: PeriodicCheckpoints;
   /** The templates that are being renewed, and whether to look at them again. */
   readonly #renewals = new Map<string, { again: boolean }>();
   readonly #stopping: AbortController;
@@ -41,6 +44,7 @@ export class Rounds {
   readonly #running: Promise<void>[] = [];
   #comparing: Promise<ReconcileRound> | undefined;
   #collecting: Promise<void> | undefined;
+  #draining: Promise<boolean> | undefined;
   #askedProviders = Number.NEGATIVE_INFINITY;
 
   /** `stopping` is the controller of `ctx.stopping`. */
@@ -51,6 +55,7 @@ export class Rounds {
     this.directory = ctx.directory;
     this.#sweeper = new Sweeper(ctx, this.leases);
     this.#egress = new EgressCounts(ctx);
+    this.#periodic = new PeriodicCheckpoints(ctx);
   }
 
   /** Joins the database, repairs what a crash left behind, and begins the rounds. */
@@ -84,6 +89,8 @@ export class Rounds {
     if (options.rounds) {
       this.#every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
       this.#every(settings.sweepEveryMs, 'sweep', () => this.sweep());
+      this.#every(settings.sweepEveryMs, 'periodic checkpoints', () => this.checkpointRunning());
+      if (ctx.node.isClustered) this.#every(settings.sweepEveryMs, 'drain', () => this.drainNode());
       this.#every(settings.reconcileEveryMs, 'reconcile', () => this.#compare());
       this.#every(settings.inspectEveryMs, 'looking at checkpoints', () => this.#inspect());
       this.#every(settings.activityEveryMs, 'egress', () => this.countEgress());
@@ -169,6 +176,19 @@ export class Rounds {
   /** One round of lifetimes and idleness. */
   sweep(): Promise<void> {
     return this.#sweeper.round();
+  }
+
+  /** Seals the running sandboxes that ask for it and are due. */
+  checkpointRunning(): Promise<void> {
+    return this.#periodic.round();
+  }
+
+  /** One round of a drain of this node; does nothing when it is not being drained. Returns whether anything is left. */
+  drainNode(): Promise<boolean> {
+    this.#draining ??= drainRound(this.#ctx).finally(() => {
+      this.#draining = undefined;
+    });
+    return this.#draining;
   }
 
   /** Writes the traffic that the runtimes have counted since the last time. */

@@ -29,6 +29,7 @@ import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { machineRoutes } from './routes/machine.ts';
 import { mcpRoutes } from './routes/mcp.ts';
+import { nodeRoutes } from './routes/nodes.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { orgRoutes } from './routes/orgs.ts';
 import { pageRoutes } from './routes/page.ts';
@@ -73,6 +74,7 @@ const ROUTES = [
   mcpRoutes,
   keyRoutes,
   orgRoutes,
+  nodeRoutes,
   usageRoutes,
   healthRoutes,
   pageRoutes,

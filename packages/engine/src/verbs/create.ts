@@ -176,6 +176,16 @@ export function memoryLimit(runtime: Runtime, resources: Resources | undefined):
   return resources?.memoryMb ?? runtime.defaultMemoryMb ?? null;
 }
 
+/** A runtime that has to pause and start a sandbox for a checkpoint would cut its connections each time. */
+function requireInPlace(runtime: Runtime): void {
+  const { snapshotWhileRunning, replayable, pause } = runtime.capabilities();
+  if (pause !== 'none' && replayable && (snapshotWhileRunning || runtime.warmth !== undefined)) return;
+  throw new TorporError(
+    'capability_unsupported',
+    `The runtime "${runtime.name}" cannot seal a running sandbox, so it cannot keep checkpointEverySeconds. Nothing was changed.`,
+  );
+}
+
 /** Refuses a policy that the runtime cannot keep, before anything is written. */
 export function draftSandbox(
   ctx: Context,
@@ -188,6 +198,7 @@ export function draftSandbox(
   const { onTimeout = canPause ? 'pause' : 'kill', onIdle = canPause ? 'pause' : 'keep' } = request;
   if (request.onTimeout === 'pause') pauseCapability(runtime, 'keep the policy onTimeout "pause"');
   if (request.onIdle === 'pause') pauseCapability(runtime, 'keep the policy onIdle "pause"');
+  if (request.checkpointEverySeconds !== undefined) requireInPlace(runtime);
   if (request.network !== undefined) runtime.checkNetwork(request.network);
   if (request.pauseMode !== undefined) sealMode(runtime, request.pauseMode, 'keep the policy pauseMode');
   const now = ctx.clock.now();
@@ -235,6 +246,7 @@ export function draftSandbox(
     memoryMb: memoryLimit(runtime, request.resources),
     countsEgress: runtime.takeEgress !== undefined,
     node: ctx.node.name,
-    checkpointEveryMs: null,
+    checkpointEveryMs:
+      request.checkpointEverySeconds === undefined ? null : request.checkpointEverySeconds * 1_000,
   };
 }
