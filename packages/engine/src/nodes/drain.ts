@@ -66,6 +66,7 @@ class DrainRound {
 
   async #move(sandbox: Sandbox): Promise<void> {
     if (this.#storeIsAway) return;
+    await this.#requireStore();
     // Before the seal: a sandbox that nobody can take runs on.
     const place = await this.#placeFor(sandbox);
     await pauseByPolicy(this.#ctx, sandbox, {
@@ -76,6 +77,19 @@ class DrainRound {
       filesOnlyFallback: sandbox.config.fallback.includes('files') ? 'on failure' : 'never',
     });
     await this.#handOver(sandbox, place);
+  }
+
+  /** While the store takes nothing, a sealed sandbox could not leave: it runs on. */
+  async #requireStore(): Promise<void> {
+    const { db, node } = this.#ctx;
+    const [failed] = await db.query<{ replica_error: string }>(
+      `SELECT replica_error FROM checkpoints
+       WHERE node = $1 AND state = 'sealed' AND external = 0 AND replicated_at IS NULL AND replica_error IS NOT NULL LIMIT 1`,
+      [node.name],
+    );
+    if (failed === undefined) return;
+    const { message } = JSON.parse(failed.replica_error) as { readonly message: string };
+    throw new TorporError('unreachable', `The store cannot be used now: ${message}`);
   }
 
   async #placeFor({ runtime, memoryMb }: Sandbox): Promise<NodeAddress> {

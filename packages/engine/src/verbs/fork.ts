@@ -163,6 +163,9 @@ async function insertChildren(
     idleSeconds: source.idleMs / 1_000,
     deletePausedAfterSeconds: toRetention(source.deletePausedAfterMs),
     onIdle: source.onIdle,
+    ...(source.checkpointEveryMs === null
+      ? {}
+      : { checkpointEverySeconds: source.checkpointEveryMs / 1_000 }),
   };
   const creator = { org: source.org, dialect: source.config.dialect, ...commandDefaults(source.config) };
   const children: Child[] = [];

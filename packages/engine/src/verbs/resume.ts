@@ -57,7 +57,8 @@ export async function resume(
     reason: 'request',
     onAccept: async (tx, sandbox, operation) => {
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
-      await reserve(ctx, tx, { memoryMb: sandbox.memoryMb, what: 'wake' });
+      const { memoryMb, checkpointId: asleepIn } = sandbox;
+      await reserve(ctx, tx, { memoryMb, what: 'wake', checkpointId: asleepIn });
       return beginResume(ctx, tx, sandbox, operation, 'request');
     },
     execute: (handle, resuming) => start(ctx, handle, resuming),

@@ -49,7 +49,8 @@ export async function rollback(
     onAccept: async (tx, sandbox, operation) => {
       if (sandbox.state === 'running') return beginSeal(ctx, tx, sandbox, operation, plan);
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
-      await reserve(ctx, tx, { memoryMb: sandbox.memoryMb, what: 'wake' });
+      const { memoryMb, checkpointId: asleepIn } = sandbox;
+      await reserve(ctx, tx, { memoryMb, what: 'wake', checkpointId: asleepIn });
       return beginResume(ctx, tx, sandbox, operation, 'rollback');
     },
     execute: async (handle, accepted) => {

@@ -52,6 +52,16 @@ export class Metrics {
     'Sealed checkpoints that are not in the store outside this machine yet. 0 without a store.',
     [],
   );
+  readonly nodes = this.#gauge('torpor_nodes', 'Nodes of the cluster, by state.', ['state']);
+  readonly nodeSandboxes = this.#gauge('torpor_node_sandboxes', 'Sandboxes of each node, by state.', [
+    'node',
+    'state',
+  ]);
+  readonly nodeMemory = this.#gauge(
+    'torpor_node_memory_mb',
+    'Memory of each node for sandboxes: what it has, and what its running sandboxes are allowed.',
+    ['node', 'what'],
+  );
   readonly diskFree = this.#gauge('torpor_disk_free_bytes', 'Free space on the disk of the checkpoints.', []);
   readonly diskTotal = this.#gauge('torpor_disk_total_bytes', 'Size of the disk of the checkpoints.', []);
   readonly diskReserve = this.#gauge(
