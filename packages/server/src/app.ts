@@ -115,7 +115,7 @@ export async function buildApp(given: AppContext): Promise<App> {
   await server.register(async (routes: RoutesApp) => {
     for (const addRoutes of ROUTES) addRoutes(routes, ctx);
     e2bRoutes(routes, ctx);
-    attachTerminal(routes, ctx, (request) => ctx.gateway?.isPreviewRequest(request) ?? false);
+    attachTerminal(routes, ctx);
   });
   await server.ready();
   return {
