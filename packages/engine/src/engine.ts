@@ -31,6 +31,7 @@ import { allJobs, job, jobs } from './queries/jobs.ts';
 import { operation, operations } from './queries/operations.ts';
 import { replication } from './queries/replication.ts';
 import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
+import { nodeDirectory, placeOf } from './queries/placement.ts';
 import { Replicator } from './replication/replicator.ts';
 import { DEFAULT_STORE_SETTINGS, type StoreSettings } from './replication/settings.ts';
 import { expirePaused } from './retention/expire.ts';
@@ -115,6 +116,8 @@ const QUERIES = {
   disk,
   audit,
   replication,
+  nodeDirectory,
+  placeOf,
 };
 
 /** Functions that take the database first. */

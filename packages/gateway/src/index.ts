@@ -3,7 +3,6 @@ export { engineSandboxDirectory } from './engine-sandbox-directory.ts';
 export { Gateway, type GatewayObserver, type GatewayParts, type PublicAddress } from './gateway.ts';
 export type { HopObserver } from './hop/hop.ts';
 export { type HopRefusal, HopSigner } from './hop/hop-signature.ts';
-export type { NodeLocation, NodeLookup } from './hop/locations.ts';
 export { passedOnBy } from './hop/passed-on.ts';
 export type { Keys } from './preview-request.ts';
 export {

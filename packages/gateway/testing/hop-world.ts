@@ -1,9 +1,9 @@
 /** Several gateways that pass requests on to each other. A test says where each sandbox lives. */
 import { randomBytes } from 'node:crypto';
 import type { RequestListener } from 'node:http';
+import type { Location } from '@torpor/engine';
 import type { SandboxId, TorporError } from '@torpor/protocol';
 import { type HopRefusal, HopSigner } from '../src/hop/hop-signature.ts';
-import type { NodeLocation } from '../src/hop/locations.ts';
 import { type GatewayWorld, makeGatewayWorld, type WorldOptions } from './gateway-world.ts';
 
 export const CLUSTER_SECRET = Buffer.from('the secret of all nodes of tests');
@@ -20,7 +20,7 @@ export interface HopNode extends GatewayWorld {
 export interface HopWorld extends AsyncDisposable {
   readonly nodes: Readonly<Record<string, HopNode>>;
   /** What the directory of every node says about a sandbox; `undefined`: it lives wherever it is asked for. */
-  readonly homes: Map<SandboxId, string | NodeLocation>;
+  readonly homes: Map<SandboxId, string | Location>;
   /** The address of a node, as the others know it. */
   readonly addresses: Map<string, string>;
 }

@@ -23,6 +23,7 @@ import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
 import { fileRoutes } from './routes/files.ts';
 import { fsckRoutes } from './routes/fsck.ts';
+import { handOverRoutes } from './routes/hand-over.ts';
 import { healthRoutes } from './routes/health.ts';
 import { jobRoutes } from './routes/jobs.ts';
 import { keyRoutes } from './routes/keys.ts';
@@ -83,6 +84,7 @@ const ROUTES = [
   diskRoutes,
   machineRoutes,
   buildRoutes,
+  handOverRoutes,
 ];
 
 /** Time for the answers to requests that a forced stop interrupts. */

@@ -8,7 +8,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import type { Clock } from '@torpor/engine';
+import type { Clock, Location } from '@torpor/engine';
 import { type RequestId, type SandboxId, TorporError } from '@torpor/protocol';
 import { PipelineOrder } from '../exchange/pipeline-order.ts';
 import { RequestExchange } from '../exchange/request-exchange.ts';
@@ -26,7 +26,7 @@ import {
   type HopSigner,
   type SignedRequest,
 } from './hop-signature.ts';
-import { Locations, type NodeLocation, type NodeLookup } from './locations.ts';
+import { Locations, type NodeLookup } from './locations.ts';
 import { NodeConnections } from './node-connections.ts';
 import { markPassedOn, originOf, passedOnBy } from './passed-on.ts';
 
@@ -199,7 +199,7 @@ export class Hop {
     else this.#continue(passage, location, { attempt: 1, body: [] });
   }
 
-  #continue(passage: Passage, location: NodeLocation, sent: Sent): void {
+  #continue(passage: Passage, location: Location, sent: Sent): void {
     if (location.is === 'elsewhere') this.#send(passage, location, sent);
     else if (location.is === 'unreachable')
       this.#refuse(passage, nodeIsAway(passage.sandboxId, location), location.node);
@@ -361,9 +361,9 @@ const NO_SANDBOX = 'sbx_none' as SandboxId;
  * must not.
  */
 function isHere(
-  location: NodeLocation,
+  location: Location,
   wasPassedOn: boolean,
-): location is Extract<NodeLocation, { is: 'here' }> {
+): location is Extract<Location, { is: 'here' }> {
   return location.is === 'here' || (wasPassedOn && location.is === 'elsewhere' && location.isPlaced === true);
 }
 
@@ -380,7 +380,7 @@ function signedPartOf(request: ClientRequest): SignedRequest {
 
 function nodeIsAway(
   sandboxId: SandboxId,
-  { node, since }: Extract<NodeLocation, { is: 'unreachable' }>,
+  { node, since }: Extract<Location, { is: 'unreachable' }>,
 ): TorporError {
   return new TorporError(
     'unreachable',

@@ -1,24 +1,9 @@
 /** Where sandboxes live, as this node has last read it. Only what lives elsewhere is remembered, and only for a moment. */
-import type { Clock } from '@torpor/engine';
+import type { Clock, Location, NodeDirectory } from '@torpor/engine';
 import type { SandboxId } from '@torpor/protocol';
 
-export type NodeLocation =
-  | { readonly is: 'here' }
-  | {
-      readonly is: 'elsewhere';
-      readonly node: string;
-      readonly address: string;
-      /** The sandbox sleeps, may wake on any node, and this one was chosen. */
-      readonly isPlaced?: boolean | undefined;
-    }
-  | { readonly is: 'unreachable'; readonly node: string; readonly since: number };
-
-/** The directory of nodes, as far as the hop needs it. The engine implements it. */
-export interface NodeLookup {
-  readonly self: string;
-  locate(sandboxId: SandboxId): Promise<NodeLocation>;
-  nodeByName(name: string): Promise<{ readonly node: string; readonly address: string } | undefined>;
-}
+/** The directory of nodes, as far as the hop needs it. */
+export type NodeLookup = Pick<NodeDirectory, 'self' | 'locate' | 'nodeByName'>;
 
 /** A wrong answer is corrected by the other node, so this may be long against a request and short for people. */
 const KEPT_MS = 2_000;
@@ -27,7 +12,7 @@ const MAX_KEPT = 10_000;
 export class Locations {
   readonly #nodes: NodeLookup;
   readonly #clock: Clock;
-  readonly #known = new Map<SandboxId, { readonly location: NodeLocation; readonly until: number }>();
+  readonly #known = new Map<SandboxId, { readonly location: Location; readonly until: number }>();
 
   constructor(nodes: NodeLookup, clock: Clock) {
     this.#nodes = nodes;
@@ -35,13 +20,13 @@ export class Locations {
   }
 
   /** May be wrong for a moment. The answer "here" is never remembered: only the database knows it. */
-  find(id: SandboxId): Promise<NodeLocation> | NodeLocation {
+  find(id: SandboxId): Promise<Location> | Location {
     const known = this.#known.get(id);
     if (known !== undefined && known.until > this.#clock.monotonic()) return known.location;
     return this.lookUp(id);
   }
 
-  async lookUp(id: SandboxId): Promise<NodeLocation> {
+  async lookUp(id: SandboxId): Promise<Location> {
     this.#known.delete(id);
     const location = await this.#nodes.locate(id);
     if (location.is === 'elsewhere') this.#remember(id, location);
@@ -52,7 +37,7 @@ export class Locations {
     this.#known.delete(id);
   }
 
-  #remember(id: SandboxId, location: NodeLocation): void {
+  #remember(id: SandboxId, location: Location): void {
     this.#known.set(id, { location, until: this.#clock.monotonic() + KEPT_MS });
     if (this.#known.size <= MAX_KEPT) return;
     // A map lists what was added first, and those were added first.
