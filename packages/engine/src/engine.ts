@@ -189,7 +189,7 @@ export function createEngine({
     tracing,
     node,
     notifications,
-    operations: new Operations({ ...parts, tracing }, notifications),
+    operations: new Operations({ ...parts, tracing, node }, notifications),
     background: new Background(parts.report),
     restores: new RestoreHistory(parts.clock),
     templateLog: new TemplateLog(),

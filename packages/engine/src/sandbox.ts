@@ -276,6 +276,8 @@ export async function updateSandbox(
 
 export interface SandboxFilter {
   readonly org?: string;
+  /** The sandboxes of one node. */
+  readonly node?: string | undefined;
   readonly states?: readonly SandboxState[];
   readonly metadata?: Readonly<Record<string, string>>;
   readonly name?: string | undefined;
@@ -293,6 +295,7 @@ const BEING_COPIED = `EXISTS (SELECT 1 FROM operations o
 function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => string): string[] {
   const conditions: string[] = [];
   if (filter.org !== undefined) conditions.push(`org = ${mark(filter.org)}`);
+  if (filter.node !== undefined) conditions.push(`node = ${mark(filter.node)}`);
   if (filter.name !== undefined) conditions.push(`name = ${mark(filter.name)}`);
   if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
   if (filter.awake === true) conditions.push(`(state = 'running' OR (${NOT_RUNNING} AND ${BEING_COPIED}))`);

@@ -184,17 +184,18 @@ export async function findCheckpoints(
   return new Map(rows.map(toCheckpoint).map((checkpoint) => [checkpoint.id, checkpoint]));
 }
 
-/** All sealed checkpoints, or those of one organisation, in pages by id. */
+/** All sealed checkpoints of a node, or those of one organisation, in pages by id. */
 export async function listSealed(
   db: Queryable,
+  node: string,
   org: string | undefined,
   after: string,
   limit: number,
 ): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
-     WHERE state = 'sealed' AND id > $1 ${org === undefined ? '' : 'AND org = $3'} ORDER BY id LIMIT $2`,
-    org === undefined ? [after, limit] : [after, limit, org],
+     WHERE state = 'sealed' AND node = $3 AND id > $1 ${org === undefined ? '' : 'AND org = $4'} ORDER BY id LIMIT $2`,
+    org === undefined ? [after, limit, node] : [after, limit, node, org],
   );
   return rows.map(toCheckpoint);
 }
@@ -232,6 +233,8 @@ export interface SealResult {
   readonly captured: Captured;
   readonly location: string;
   readonly bytes: number;
+  /** What its memory needs of a machine, where the runtime says so. */
+  readonly fingerprint?: string | undefined;
 }
 
 /** The bytes are durable already; with this commit the checkpoint exists. */
@@ -246,7 +249,7 @@ export async function markSealed(
   await tx.query(
     `UPDATE checkpoints SET state = 'sealed', sealed = 1, has_files = $2, has_memory = $3, needs = $4, external = $5,
        replayable = $6, recovered = $7, location = $8, bytes = $9, health = 'ok', sealed_at = $10, expires_at = $11,
-       kept = $12
+       kept = $12, fingerprint = $13
      WHERE id = $1 AND state = 'writing'`,
     [
       id,
@@ -261,6 +264,7 @@ export async function markSealed(
       now,
       extra.expiresAt,
       extra.kept ? 1 : 0,
+      captured.parts.memory ? (sealed.fingerprint ?? null) : null,
     ],
   );
   for (const other of captured.dependsOn) {

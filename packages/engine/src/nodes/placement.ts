@@ -80,11 +80,13 @@ function bestOf(
   return nodes.toSorted((a, b) => fits(b) - fits(a) || freeOf(b) - freeOf(a))[0];
 }
 
-/** The memory that the sandboxes of each node are allowed to use, in MB. */
-export async function usedMemory(db: Queryable): Promise<Map<string, number>> {
+/** The memory that the sandboxes of each node, or of one, are allowed to use, in MB. */
+export async function usedMemory(db: Queryable, node?: string): Promise<Map<string, number>> {
   const rows = await db.query<{ node: string; used: number }>(
     `SELECT node, CAST(COALESCE(SUM(memory_mb), 0) AS {integer}) AS used FROM sandboxes
-     WHERE state IN ('creating', 'running', 'pausing', 'resuming', 'killing') GROUP BY node`,
+     WHERE state IN ('creating', 'running', 'pausing', 'resuming', 'killing') ${node === undefined ? '' : 'AND node = $1'}
+     GROUP BY node`,
+    node === undefined ? [] : [node],
   );
   return new Map(rows.map(({ node, used }) => [node, used]));
 }

@@ -15,6 +15,8 @@ import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, pauseCapability, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { recordEvent } from '../ledger/transition.ts';
+import { requireAtHand } from '../nodes/ownership.ts';
+import { reserve } from '../nodes/reservation.ts';
 import { insertOperation, type Operation, type Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
@@ -46,6 +48,7 @@ export async function create(ctx: Context, caller: Caller, request: CreateReques
 async function createNew(ctx: Context, caller: Caller, request: CreateRequest): Promise<Succeeded<'create'>> {
   const { base, template, definition, defaults } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
+  requireAtHand(ctx, base);
   await requireSecrets(ctx, caller.org, request.network);
   const { org, dialect } = caller;
   const creator = { org, dialect, ...defaults };
@@ -59,6 +62,7 @@ async function createNew(ctx: Context, caller: Caller, request: CreateRequest): 
     insert: async (tx) => {
       if (full !== undefined) throw full;
       await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
+      await reserve(ctx, tx, { memoryMb: sandbox.memoryMb, what: 'new' });
       return insertNewSandbox(ctx, tx, { sandbox, base, operation });
     },
     execute: (handle, creating) => start(ctx, handle, creating),
