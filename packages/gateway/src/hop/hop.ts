@@ -360,10 +360,7 @@ const NO_SANDBOX = 'sbx_none' as SandboxId;
  * A sandbox that any node may go on with was placed by the first node; the second node would perhaps choose a third one, and
  * must not.
  */
-function isHere(
-  location: Location,
-  wasPassedOn: boolean,
-): location is Extract<Location, { is: 'here' }> {
+function isHere(location: Location, wasPassedOn: boolean): location is Extract<Location, { is: 'here' }> {
   return location.is === 'here' || (wasPassedOn && location.is === 'elsewhere' && location.isPlaced === true);
 }
 

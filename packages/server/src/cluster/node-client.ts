@@ -32,12 +32,17 @@ async function post(signer: HopSigner, { node, address }: NodeAddress, target: s
       text(response).then((answer) => resolve({ status: response.statusCode ?? 0, body: answer }), reject);
     });
     outgoing.on('error', (cause) =>
-      reject(new TorporError('unreachable', `The node "${node}" does not answer.`, { details: { node }, cause })),
+      reject(
+        new TorporError('unreachable', `The node "${node}" does not answer.`, { details: { node }, cause }),
+      ),
     );
     outgoing.end();
   });
   if (status >= 200 && status < 300) return;
-  throw errorIn(body) ?? new TorporError('unreachable', `The node "${node}" answered with ${status}.`, { details: { node } });
+  throw (
+    errorIn(body) ??
+    new TorporError('unreachable', `The node "${node}" answered with ${status}.`, { details: { node } })
+  );
 }
 
 function errorIn(body: string): TorporError | undefined {

@@ -74,7 +74,10 @@ async function firstSecret(ctx: SharedSecretContext): Promise<Uint8Array | undef
   });
   const bytes = own === undefined ? randomBytes(BYTES) : Buffer.from(own.trim(), 'hex');
   if (bytes.length === BYTES) return bytes;
-  throw new TorporError('invalid_request', `The file ${join(dataDir, 'secret')} does not hold the server's secret.`);
+  throw new TorporError(
+    'invalid_request',
+    `The file ${join(dataDir, 'secret')} does not hold the server's secret.`,
+  );
 }
 
 async function readForUpdate(tx: Transaction): Promise<string | undefined> {
@@ -90,7 +93,11 @@ function keyOf(clusterSecret: Uint8Array): Uint8Array {
   return new Uint8Array(hkdfSync('sha256', clusterSecret, '', 'torpor shared secrets v1', 32));
 }
 
-function encrypt(clusterSecret: Uint8Array, secret: Uint8Array, randomBytes: (n: number) => Uint8Array): string {
+function encrypt(
+  clusterSecret: Uint8Array,
+  secret: Uint8Array,
+  randomBytes: (n: number) => Uint8Array,
+): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', keyOf(clusterSecret), nonce).setAAD(Buffer.from(NAME));
   const encrypted = Buffer.concat([cipher.update(secret), cipher.final()]);

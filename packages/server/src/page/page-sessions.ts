@@ -12,7 +12,7 @@
  */
 import { createHmac } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Clock, Queryable } from '@torpor/engine';
+import type { Clock, Database } from '@torpor/engine';
 import { sha256Of } from '@torpor/host';
 import { PAGE_TOKEN_PREFIX } from '@torpor/protocol';
 import { sameHash } from '../keys/api-key.ts';
@@ -22,7 +22,7 @@ import { pageCookies } from './page-cookie.ts';
 import { isFromOwnPage } from './same-origin.ts';
 
 export interface PageSessionContext {
-  readonly db: Queryable;
+  readonly db: Database;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
   /** The server's secret. */
@@ -86,20 +86,24 @@ export class PageSessions {
     const now = clock.now();
     const code = this.#random(32);
     const expiresAt = now + linkMs;
-    await db.query('DELETE FROM page_links WHERE expires_at <= $1', [now]);
-    await db.query(
-      'INSERT INTO page_links (code_hash, org, key_id, read_only, expires_at) VALUES ($1, $2, $3, $4, $5)',
-      [sha256Of(code), key.org, key.keyId, key.readOnly ? 1 : 0, expiresAt],
-    );
+    await db.transaction(async (tx) => {
+      await tx.query('DELETE FROM page_links WHERE expires_at <= $1', [now]);
+      await tx.query(
+        'INSERT INTO page_links (code_hash, org, key_id, read_only, expires_at) VALUES ($1, $2, $3, $4, $5)',
+        [sha256Of(code), key.org, key.keyId, key.readOnly ? 1 : 0, expiresAt],
+      );
+    });
     return { code, expiresAt };
   }
 
   /** The key of an unused link. The link is used from now on. */
   async useLink(code: string): Promise<SessionKey | undefined> {
     const { db, clock } = this.#ctx;
-    const [link] = await db.query<LinkRow>(
-      'DELETE FROM page_links WHERE code_hash = $1 RETURNING org, key_id, read_only, expires_at',
-      [sha256Of(code)],
+    const [link] = await db.transaction((tx) =>
+      tx.query<LinkRow>(
+        'DELETE FROM page_links WHERE code_hash = $1 RETURNING org, key_id, read_only, expires_at',
+        [sha256Of(code)],
+      ),
     );
     if (link === undefined || link.expires_at <= clock.now()) return undefined;
     return { org: link.org, keyId: link.key_id, readOnly: link.read_only === 1 };

@@ -88,7 +88,10 @@ function hopParts({ engine, metrics, log }: OpenGatewayContext, signer: HopSigne
       passedOn: (node) => metrics.hops.inc({ node }),
       refusedHop: (why, from) => {
         metrics.hopRefusals.inc({ why });
-        log.warn({ event: 'hop.refused', why, from }, `a request that claims to come from a node was refused: ${why}`);
+        log.warn(
+          { event: 'hop.refused', why, from },
+          `a request that claims to come from a node was refused: ${why}`,
+        );
       },
       failed: (node, error, requestId) => {
         metrics.hopFailures.inc({ code: error.code });
