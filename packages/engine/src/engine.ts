@@ -33,6 +33,7 @@ import { node, nodes } from './queries/nodes.ts';
 import { operation, operations } from './queries/operations.ts';
 import { replication } from './queries/replication.ts';
 import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
+import { nodeDirectory, placeOf } from './queries/placement.ts';
 import { Replicator } from './replication/replicator.ts';
 import { DEFAULT_STORE_SETTINGS, type StoreSettings } from './replication/settings.ts';
 import { expirePaused } from './retention/expire.ts';
@@ -123,6 +124,8 @@ const QUERIES = {
   replication,
   nodes,
   node,
+  nodeDirectory,
+  placeOf,
 };
 
 /** Functions that take the database first. */

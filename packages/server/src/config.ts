@@ -10,6 +10,7 @@ import { parseStoreAddress } from '@torpor/object-store';
 import { pauseDurabilitySchema, RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { buildConfigFields, planChoice } from './builds/build-config.ts';
+import { parseClusterSecrets } from './cluster/cluster-secrets.ts';
 import { allowedHostsSchema } from './http/host-names.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 import { parseConfiguredKey } from './keys/first-key.ts';
@@ -281,9 +282,6 @@ function refuseBadStore({ store, durability }: ServerConfig): void {
     );
 }
 
-/** The shortest cluster secret: 32 characters, as `openssl rand -hex 32` makes twice as many. */
-const SHORTEST_SECRET = 32;
-
 /** A node needs what it shares with the others: a database, a store, an address and a secret. */
 function refuseIncompleteNode(config: ServerConfig): void {
   const { node, advertise, database, store, clusterSecret, drainOnStop } = config;
@@ -308,11 +306,7 @@ function refuseIncompleteNode(config: ServerConfig): void {
       'invalid_request',
       `${nameOf('node')}: "${LOCAL_NODE}" is the name of a server that is alone.`,
     );
-  if (clusterSecret !== undefined && clusterSecret.length < SHORTEST_SECRET)
-    throw new TorporError(
-      'invalid_request',
-      `TORPOR_CLUSTER_SECRET: too short, it needs ${SHORTEST_SECRET} characters (openssl rand -hex 32).`,
-    );
+  if (clusterSecret !== undefined) parseClusterSecrets(clusterSecret);
 }
 
 /** Without this check an unknown plan would be noticed only when its user starts a build. */

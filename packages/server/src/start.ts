@@ -1,14 +1,13 @@
 /** Assembles a server and lets it listen. When a step fails, the earlier steps are undone. */
 import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
-import { availableParallelism, hostname, totalmem } from 'node:os';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Server as TlsServer } from 'node:tls';
 import type { BuildContext } from '@torpor/builds';
 import { adoptDataDirectory, openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
-  type ClusterOptions,
   createEngine,
   DiskReserve,
   type Engine,
@@ -32,6 +31,8 @@ import { refuseUnfinishedRestore } from './backup/restore.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
+import { clusterSecretsOf, openCluster } from './cluster/open-cluster.ts';
+import { ensureSharedSecret } from './cluster/shared-secret.ts';
 import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
 import { hashKey, keyIdOf } from './keys/api-key.ts';
@@ -47,7 +48,7 @@ import { pageLink } from './page/page-link.ts';
 import { PageSessions } from './page/page-sessions.ts';
 import { openPageSource } from './page/page-source.ts';
 import { openGateway } from './preview/open-gateway.ts';
-import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
+import { type ChosenRuntime, chooseRuntime, guardTargetsOf } from './runtime-choice.ts';
 import { agentProcesses } from './sandbox/agent-processes.ts';
 import { agentTurnPort } from './sessions/agent-turn-port.ts';
 import { openReplicas } from './store/open-replicas.ts';
@@ -97,11 +98,32 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
   const report = reportTo(options.log, metrics);
-  const secret = await ensureSecret(dataDir, randomBytes);
+  const clusterSecrets = clusterSecretsOf(config);
+  const secret =
+    clusterSecrets === undefined
+      ? await ensureSecret(dataDir, randomBytes)
+      : await ensureSharedSecret({
+          db,
+          clock: systemClock,
+          randomBytes,
+          clusterSecrets,
+          dataDir,
+          dataDirectoryId: directory.id,
+        });
   const secrets = new Secrets({ db, clock: systemClock, key: encryptionKey(secret), randomBytes });
   const choose = options.choose ?? chooseRuntime;
   const chosen = await choose(config, store, systemClock, report, options.faults, secrets);
   cleanup.defer(() => chosen.close?.());
+  const cluster =
+    clusterSecrets === undefined
+      ? undefined
+      : await openCluster(config, {
+          version: manifest.version,
+          targets: await guardTargetsOf(chosen, dataDir),
+          secrets: clusterSecrets,
+          report,
+        });
+  cleanup.defer(() => cluster?.release());
   const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
   const tracing = await openTracing(options.env ?? {}, {
     version: manifest.version,
@@ -118,6 +140,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ids: randomIds,
     secret,
     settings: settings.gateway,
+    signer: cluster?.signer,
   });
   const engine: Engine = createEngine({
     db,
@@ -141,7 +164,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     replicas: await openReplicas(config, store, db, settings.store),
     storeSettings: settings.store,
     durability: config.durability,
-    cluster: clusterOptions(config),
+    cluster: cluster?.options,
   });
   cleanup.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   cleanup.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
@@ -248,29 +271,16 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ...(certificate?.authorityFile === undefined ? {} : { authorityFile: certificate.authorityFile }),
     config,
     key,
-    pageUrl: pageUrlOf(url, key, pageSessions),
+    pageUrl: await pageUrlOf(url, key, pageSessions),
     runtime: describe(chosen),
     stop: () => running.disposeAsync(),
   };
 }
 
-/** Undefined for a server that is alone. */
-function clusterOptions(config: ServerConfig): ClusterOptions | undefined {
-  const { node: name, advertise, nodeMemoryMb = Math.floor(totalmem() / 1024 ** 2) } = config;
-  if (name === undefined || advertise === undefined) return undefined;
-  return {
-    name,
-    address: new URL(advertise).origin,
-    version: manifest.version,
-    memoryMb: nodeMemoryMb,
-    processors: availableParallelism(),
-  };
-}
-
 /** The first start has printed no key before, so its page link signs in by itself. */
-function pageUrlOf({ origin }: URL, { made }: FirstKey, sessions: PageSessions): string {
+async function pageUrlOf({ origin }: URL, { made }: FirstKey, sessions: PageSessions): Promise<string> {
   if (made === null) return `${origin}/`;
-  const { code } = sessions.makeLink({
+  const { code } = await sessions.makeLink({
     org: DEFAULT_ORG,
     keyId: keyIdOf(hashKey(made)),
     readOnly: false,

@@ -48,6 +48,7 @@ export class Directory implements NodeDirectory {
         checkpointId: row.checkpoint_id ?? undefined,
         except: row.node,
       }).catch(() => undefined);
+      if (place?.is === 'elsewhere') return { ...place, isPlaced: true };
       if (place !== undefined) return place;
     }
     if (row.node === this.self) return HERE;

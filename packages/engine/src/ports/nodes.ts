@@ -16,7 +16,8 @@ export interface NodeAddress {
 export type Location =
   /** Also for a sandbox that does not exist. */
   | { readonly is: 'here' }
-  | ({ readonly is: 'elsewhere' } & NodeAddress)
+  /** `isPlaced`: it sleeps, any node may wake it, and this one was chosen. Another question may choose another node. */
+  | ({ readonly is: 'elsewhere'; readonly isPlaced?: boolean | undefined } & NodeAddress)
   /** Its node has no live lease, and no other node can go on with the sandbox. `since` is when the lease ended. */
   | { readonly is: 'unreachable'; readonly node: string; readonly since: number };
 

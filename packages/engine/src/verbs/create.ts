@@ -137,7 +137,8 @@ interface Origin {
   readonly defaults: CommandDefaults;
 }
 
-async function originOf(ctx: Context, org: string, request: CreateRequest): Promise<Origin> {
+/** What a new sandbox starts from. */
+export async function originOf(ctx: Context, org: string, request: CreateRequest): Promise<Origin> {
   const { runtime } = request;
   if (request.from === undefined) {
     if (runtime !== undefined) runtimeOf(ctx, { runtime });

@@ -80,6 +80,19 @@ export class Metrics {
     'Requests to ports of sandboxes that the gateway answered itself.',
     ['code'],
   );
+  readonly hops = this.#counter('torpor_hops_total', 'Requests that were passed on to another node.', [
+    'node',
+  ]);
+  readonly hopFailures = this.#counter(
+    'torpor_hop_failures_total',
+    'Requests about sandboxes of other nodes that this node answered itself.',
+    ['code'],
+  );
+  readonly hopRefusals = this.#counter(
+    'torpor_hop_refusals_total',
+    'Requests that claimed to come from another node and were refused.',
+    ['why'],
+  );
   readonly wakeSeconds = this.#histogram(
     'torpor_wake_seconds',
     'Time to wake a sandbox for a preview request.',
