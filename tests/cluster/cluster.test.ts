@@ -14,7 +14,9 @@ const SERVICE = {
   port: 3000,
 };
 
-describe.skipIf(inject('postgresUrl') === null)('two nodes', () => {
+const postgres = inject('postgresUrl');
+
+describe.skipIf(postgres === null)('two nodes', () => {
   let world: ClusterWorld;
   /** The node on which the sandbox lives, and the other one. */
   let home: ClusterNode;
@@ -23,7 +25,9 @@ describe.skipIf(inject('postgresUrl') === null)('two nodes', () => {
   let key: { readonly 'x-api-key': string };
 
   beforeAll(async () => {
-    world = await makeClusterWorld({ settings: ['engine.nodeLeaseMs=4s', 'engine.nodeStopMs=1s'] });
+    world = await makeClusterWorld(postgres ?? '', {
+      settings: ['engine.nodeLeaseMs=4s', 'engine.nodeStopMs=1s'],
+    });
     const a = await world.start('a');
     const b = await world.start('b');
     sandbox = await a.torpor.sandboxes.create({ services: [SERVICE] });
