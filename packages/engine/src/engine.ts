@@ -31,9 +31,9 @@ import { checkpoint, checkpoints, namedCheckpoints, unhealthyCheckpoints } from 
 import { allJobs, job, jobs } from './queries/jobs.ts';
 import { node, nodes } from './queries/nodes.ts';
 import { operation, operations } from './queries/operations.ts';
+import { nodeDirectory, placeOf } from './queries/placement.ts';
 import { replication } from './queries/replication.ts';
 import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
-import { nodeDirectory, placeOf } from './queries/placement.ts';
 import { Replicator } from './replication/replicator.ts';
 import { DEFAULT_STORE_SETTINGS, type StoreSettings } from './replication/settings.ts';
 import { expirePaused } from './retention/expire.ts';

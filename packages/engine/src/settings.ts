@@ -41,6 +41,11 @@ export const ENGINE_SETTINGS = {
     'How long before the end of its lease a node that could not renew it ends everything that it runs.',
     { min: 0 },
   ),
+  nodeDrainMs: duration(
+    300_000,
+    'How long a stop with --drain-on-stop waits until the sandboxes have moved to other nodes.',
+    { min: 0 },
+  ),
   nodeClockMs: duration(
     10_000,
     'A node whose clock differs from that of the database by more than this does not join.',

@@ -51,7 +51,7 @@ import { openGateway } from './preview/open-gateway.ts';
 import { type ChosenRuntime, chooseRuntime, guardTargetsOf } from './runtime-choice.ts';
 import { agentProcesses } from './sandbox/agent-processes.ts';
 import { agentTurnPort } from './sessions/agent-turn-port.ts';
-import { openReplicas } from './store/open-replicas.ts';
+import { openReplicas, sharedDataKey } from './store/open-replicas.ts';
 import { openUploads } from './uploads.ts';
 import { openWebhooks } from './webhooks/open-webhooks.ts';
 
@@ -161,7 +161,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ownsDataDirectory: config.database === undefined || config.node !== undefined,
     dataDirectoryId: directory.id,
     reserve,
-    replicas: await openReplicas(config, store, db, settings.store),
+    replicas: await openReplicas(config, store, db, settings.store, sharedDataKey(config, secret)),
     storeSettings: settings.store,
     durability: config.durability,
     cluster: cluster?.options,
@@ -264,6 +264,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   previews.setAddress(url);
   await builds.start();
   cleanup.defer(await writeAddressFile(dataDir, url.origin, config.store));
+  if (config.drainOnStop)
+    cleanup.defer(() => drainBeforeStop(engine, settings.engine.nodeDrainMs, options.log));
   const running = cleanup.move();
   return {
     url: url.origin,
@@ -287,6 +289,9 @@ async function pageUrlOf({ origin }: URL, { made }: FirstKey, sessions: PageSess
   });
   return pageLink(origin, code);
 }
+
+/** What could not be moved is tried again after this long. */
+const DRAIN_AGAIN_MS = 500;
 
 /** Browsers resolve names below `localhost` to this machine without DNS. */
 const DEFAULT_DOMAIN = 'sbx.localhost';
@@ -344,6 +349,25 @@ async function writeAddressFile(
   await writeFile(unfinished, `${JSON.stringify({ url, pid: process.pid, store })}\n`, { mode: 0o600 });
   await rename(unfinished, file);
   return () => rm(file, { force: true });
+}
+
+/** The server still answers meanwhile. What has not moved in time runs on until the lease of the node ends. */
+async function drainBeforeStop(engine: Engine, withinMs: number, log: Log): Promise<void> {
+  const { self } = engine.directory;
+  const until = systemClock.monotonic() + withinMs;
+  try {
+    await engine.beginDrain(self, { untilRestart: true });
+    while (await engine.drainNode()) {
+      if (systemClock.monotonic() >= until) {
+        log.warn({ event: 'stop', drain: (await engine.node(self)).drain }, 'the drain did not end in time');
+        return;
+      }
+      await systemClock.sleep(DRAIN_AGAIN_MS);
+    }
+    log.info({ event: 'stop' }, 'all sandboxes of this node have moved');
+  } catch (error) {
+    log.warn({ event: 'stop', error }, 'the drain failed');
+  }
 }
 
 /** Operations that do not end in time stay open in the database. The next start continues them. */

@@ -149,7 +149,7 @@ class DrainRound {
     await db.transaction(async (tx) => {
       const now = (await findNode(tx, node.name))?.readAt ?? 0;
       const progress: DrainProgress = {
-        startedAt: this.#before.startedAt,
+        ...this.#before,
         endedAt: this.#left > 0 ? null : (this.#before.endedAt ?? now),
         moved: this.#before.moved + this.#moved,
         replicated,

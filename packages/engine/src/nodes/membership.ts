@@ -21,7 +21,6 @@ export class Membership {
   readonly #db: Database;
   readonly #fenced = new AbortController();
   #epoch = 0;
-  #cordoned = false;
 
   constructor(db: Database, cluster: ClusterOptions | undefined) {
     this.#db = db;
@@ -42,24 +41,17 @@ export class Membership {
     return this.#fenced.signal;
   }
 
-  /** Whether new sandboxes are refused here, as the last heartbeat has read it. */
-  get isCordoned(): boolean {
-    return this.#cordoned;
-  }
-
   /** Takes the name, and adopts what this data directory had while its server was alone. */
   async join(ctx: JoinContext): Promise<void> {
     const { cluster } = this;
     if (cluster === undefined) return claimHome(this.#db, ctx.dataDirectoryId);
     await refuseWrongClock(this.#db, ctx);
     const sentAt = cluster.guard?.now();
-    const joined = await this.#db.transaction(async (tx) => {
+    this.#epoch = await this.#db.transaction(async (tx) => {
       await claimSharedHome(tx, this.name, ctx.dataDirectoryId);
       await refuseSecondName(tx, this.name, ctx.dataDirectoryId);
       return takeName(tx, cluster, ctx);
     });
-    this.#epoch = joined.epoch;
-    this.#cordoned = joined.cordoned;
     await this.#extendGuard(sentAt, ctx);
   }
 
@@ -71,10 +63,10 @@ export class Membership {
     const sentAt = cluster.guard?.now();
     const { totalBytes = 0, freeBytes = 0 } = ctx.disk.state ?? {};
     const rows = await this.#db.transaction((tx) =>
-      tx.query<{ cordoned: number }>(
+      tx.query(
         `UPDATE nodes SET lease_until = {now} + $4, disk_bytes = $5, disk_free_bytes = $6, fingerprint = $7, fenced_at = NULL,
            held_since = CASE WHEN lease_until > {now} THEN held_since ELSE {now} END
-         WHERE name = $1 AND epoch = $2 AND data_directory_id = $3 AND forgotten = 0 RETURNING cordoned`,
+         WHERE name = $1 AND epoch = $2 AND data_directory_id = $3 AND forgotten = 0 RETURNING name`,
         [
           this.name,
           this.#epoch,
@@ -86,9 +78,7 @@ export class Membership {
         ],
       ),
     );
-    const [row] = rows;
-    if (row === undefined) return this.#onFenced(ctx);
-    this.#cordoned = row.cordoned === 1;
+    if (rows.length === 0) return this.#onFenced(ctx);
     await this.#extendGuard(sentAt, ctx);
   }
 
@@ -185,11 +175,7 @@ async function refuseSecondName(tx: Transaction, name: string, dataDirectoryId: 
   });
 }
 
-async function takeName(
-  tx: Transaction,
-  cluster: ClusterOptions,
-  ctx: JoinContext,
-): Promise<{ readonly epoch: number; readonly cordoned: boolean }> {
+async function takeName(tx: Transaction, cluster: ClusterOptions, ctx: JoinContext): Promise<number> {
   const { name, address, version, memoryMb, processors } = cluster;
   const known = await lockNode(tx, name);
   if (known !== undefined && known.dataDirectoryId !== ctx.dataDirectoryId && !known.forgotten) {
@@ -197,7 +183,11 @@ async function takeName(
   }
   // A node that was forgotten begins anew: nothing that it wrote before may count.
   const epoch = known === undefined ? 1 : known.forgotten ? known.epoch + 1 : known.epoch;
-  const cordoned = known !== undefined && !known.forgotten && known.cordoned;
+  // A drain that the last server made before it stopped ends with the next start.
+  const ends = known?.drain?.untilRestart === true;
+  const isKept = known !== undefined && !known.forgotten;
+  const cordoned = isKept && (ends ? known.drain?.wasCordoned === true : known.cordoned);
+  const draining = isKept && !ends && known.draining;
   const values = [
     name,
     address,
@@ -209,24 +199,26 @@ async function takeName(
     ctx.settings.nodeLeaseMs,
     fingerprintOf(ctx),
     cordoned ? 1 : 0,
+    draining ? 1 : 0,
   ];
   if (known === undefined) {
     await tx.query(
       `INSERT INTO nodes (name, address, data_directory_id, epoch, version, memory_mb, processors, lease_until, held_since,
-         joined_at, fingerprint, cordoned)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, {now} + $8, {now}, {now}, $9, $10)`,
+         joined_at, fingerprint, cordoned, draining)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, {now} + $8, {now}, {now}, $9, $10, $11)`,
       values,
     );
   } else {
     await tx.query(
       `UPDATE nodes SET address = $2, data_directory_id = $3, epoch = $4, version = $5, memory_mb = $6, processors = $7,
-         lease_until = {now} + $8, fingerprint = $9, cordoned = $10, forgotten = 0, fenced_at = NULL, joined_at = {now},
+         lease_until = {now} + $8, fingerprint = $9, cordoned = $10, draining = $11,
+         drain = CASE WHEN $11 = 1 THEN drain ELSE NULL END, forgotten = 0, fenced_at = NULL, joined_at = {now},
          held_since = CASE WHEN lease_until > {now} THEN held_since ELSE {now} END
        WHERE name = $1`,
       values,
     );
   }
-  return { epoch, cordoned };
+  return epoch;
 }
 
 function nameTaken(holder: Node): TorporError {

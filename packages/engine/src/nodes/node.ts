@@ -10,6 +10,9 @@ export interface DrainProgress {
   readonly left: number;
   /** Sandboxes that could not be moved yet, a bounded number of them, and why. */
   readonly failures: readonly { readonly sandboxId: string; readonly why: string }[];
+  /** The drain of a server that stops: the next start ends it. */
+  readonly untilRestart?: boolean;
+  readonly wasCordoned?: boolean;
 }
 
 export interface Node {

@@ -19,11 +19,16 @@ export async function uncordonNode(ctx: Context, name: string): Promise<void> {
 }
 
 /** The node itself does the work, in its rounds. A repeated request changes nothing. */
-export async function beginDrain(ctx: Context, name: string): Promise<void> {
+export async function beginDrain(
+  ctx: Context,
+  name: string,
+  { untilRestart = false }: { readonly untilRestart?: boolean } = {},
+): Promise<void> {
   await change(ctx, name, async (tx, node) => {
     if (!isLive(node)) throw isAway(node, 'A node that is away cannot move its sandboxes.');
     if (node.draining) return;
-    const drain = { startedAt: node.readAt, endedAt: null, moved: 0, replicated: 0, left: 0, failures: [] };
+    const begun = { startedAt: node.readAt, endedAt: null, moved: 0, replicated: 0, left: 0, failures: [] };
+    const drain = untilRestart ? { ...begun, untilRestart, wasCordoned: node.cordoned } : begun;
     await tx.query('UPDATE nodes SET cordoned = 1, draining = 1, drain = $2 WHERE name = $1', [
       name,
       JSON.stringify(drain),

@@ -1,7 +1,7 @@
 /** Nodes as operators see them. */
 import type { NodeView } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { findNode, isLive, listNodes, type Node } from '../nodes/node.ts';
+import { type DrainProgress, findNode, isLive, listNodes, type Node } from '../nodes/node.ts';
 import { noSuchNode, requireCluster } from '../nodes/operator.ts';
 
 /** Empty on a server that is alone. */
@@ -39,6 +39,17 @@ async function useOf(ctx: Context): Promise<Map<string, Use>> {
   return new Map(rows.map((row) => [row.node, row]));
 }
 
+function viewDrain({
+  startedAt,
+  endedAt,
+  moved,
+  replicated,
+  left,
+  failures,
+}: DrainProgress): NodeView['drain'] {
+  return { startedAt, endedAt, moved, replicated, left, failures: [...failures] };
+}
+
 function viewNode(ctx: Context, node: Node, use: Use | undefined): NodeView {
   const { drain } = node;
   return {
@@ -62,6 +73,6 @@ function viewNode(ctx: Context, node: Node, use: Use | undefined): NodeView {
       unknown: use?.unknown ?? 0,
     },
     fingerprint: { ...node.fingerprint },
-    drain: drain === null ? null : { ...drain, failures: [...drain.failures] },
+    drain: drain === null ? null : viewDrain(drain),
   };
 }
