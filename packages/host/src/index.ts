@@ -3,6 +3,9 @@ export { syncDirectory, writeFileDurably } from './durable-write.ts';
 export { errnoOf, isMissing } from './errno.ts';
 export { exists } from './exists.ts';
 export { forEachBounded } from './for-each-bounded.ts';
+export { bootTime } from './guard/boot-time.ts';
+export { Guard } from './guard/guard.ts';
+export { type GuardTargets, joinTargets, NO_TARGETS } from './guard/guard-targets.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
 export {
   hostMountNamespace,

@@ -139,6 +139,17 @@ const sandboxFields = {
   idleSeconds: secondsSchema.optional(),
   onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
   autoResume: z.boolean().optional(),
+  checkpointEverySeconds: z
+    .number()
+    .int()
+    .min(10)
+    .max(31_536_000)
+    .optional()
+    .meta({
+      description:
+        'Seals a checkpoint of the running sandbox this often, in place, and replicates it where there is a store. It bounds ' +
+        'what is lost when the machine dies. Absent: only pauses and snapshots seal one.',
+    }),
   fallback: z.array(fallbackSchema).max(3).optional(),
   preview: z.enum(['public', 'private']).optional(),
   requestHost: requestHostSchema.optional(),
