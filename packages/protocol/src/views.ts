@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { ERROR_CODES } from './errors.ts';
 import { idSchema } from './ids.ts';
-import { networkSchema, serviceSchema } from './requests.ts';
+import { networkSchema, onIdleSchema, serviceSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
   checkpointModeSchema,
@@ -125,7 +125,7 @@ export const sandboxViewSchema = z
     onTimeout: z.enum(['pause', 'kill']),
     pauseMode: checkpointModeSchema.nullable(),
     idleSeconds: z.number().int(),
-    onIdle: z.enum(['pause', 'kill', 'keep']),
+    onIdle: onIdleSchema,
     autoResume: z.boolean(),
     fallback: z.array(fallbackSchema),
     preview: z.enum(['public', 'private']),

@@ -20,7 +20,7 @@ interface CreateOptions {
   onTimeout?: 'pause' | 'kill';
   deletePausedAfter?: CreateRequest['deletePausedAfterSeconds'];
   idle?: number;
-  onIdle?: 'pause' | 'kill' | 'keep';
+  onIdle?: CreateRequest['onIdle'];
   autoResume: boolean;
   fallback?: ('files' | 'previous' | 'template')[];
   preview?: 'public' | 'private';
@@ -46,7 +46,10 @@ export const define: Define = (command, handler) => {
     )
     .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)
     .addOption(
-      new Option('--on-idle <what>', 'action when idle (default: pause)').choices(['pause', 'kill', 'keep']),
+      new Option(
+        '--on-idle <what>',
+        'action when idle (default: pause, or keep where the runtime cannot)',
+      ).choices(['pause', 'stop', 'kill', 'keep']),
     )
     .option(
       '--delete-paused-after <span>',
