@@ -127,12 +127,22 @@ export class Cluster {
   async #exchange<T>(method: string, path: string, ask: Ask): Promise<T> {
     const signal = AbortSignal.any([ask.signal, AbortSignal.timeout(this.#requestMs)]);
     try {
-      const response = await this.#send(method, path, { ...ask, signal });
+      const response = await this.#sendOrRetry(method, path, { ...ask, signal });
       if ((response.statusCode ?? 500) >= 300) throw await faultOf(response, ask.what);
       return (await json(response)) as T;
     } catch (thrown) {
       ask.signal.throwIfAborted();
       throw thrown instanceof TorporError ? thrown : noAnswer(ask.what, thrown);
+    }
+  }
+
+  /** The API server may close an idle connection at the moment in which it is used again. Only a read is repeated. */
+  async #sendOrRetry(method: string, path: string, ask: Ask): Promise<IncomingMessage> {
+    try {
+      return await this.#send(method, path, ask);
+    } catch (thrown) {
+      if (method !== 'GET' || (thrown as NodeJS.ErrnoException).code !== 'ECONNRESET') throw thrown;
+      return this.#send(method, path, ask);
     }
   }
 
@@ -149,7 +159,11 @@ export class Cluster {
     const url = new URL(path, this.#server);
     url.search = new URLSearchParams(query).toString();
     const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
-    if (bytes !== undefined) headers['content-type'] = contentType;
+    if (bytes !== undefined) {
+      headers['content-type'] = contentType;
+      // Node does not say by itself how long the body of a DELETE is.
+      headers['content-length'] = String(bytes.length);
+    }
     const send = url.protocol === 'http:' ? plainRequest : tlsRequest;
     return new Promise((resolve, reject) => {
       const outgoing = send(url, { ...options, headers: { ...options.headers, ...headers } }, resolve);

@@ -13,3 +13,5 @@ export { Pods, reachedPod } from './pods.ts';
 export { type Condition, condition, type List, type Metadata, type Pod } from './resources.ts';
 export { type StartSecret, StartSecrets } from './start-secret.ts';
 export { capturedImage, imageOf, templateImage } from './template-needs.ts';
+export { type AgentToolsOptions, writeAgentTools } from './image/agent-tools.ts';
+export { type ImageOrder, writeOciArchive } from './image/oci-archive.ts';

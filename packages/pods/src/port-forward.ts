@@ -55,7 +55,7 @@ function streamOf(socket: WebSocket): Duplex {
 }
 
 function whenSent(socket: WebSocket, done: (error?: Error | null) => void): void {
-  if (socket.readyState !== socket.OPEN) return done(new Error('The connection to the pod was closed.'));
-  if (socket.bufferedAmount < MOST_UNSENT) return done();
-  setTimeout(() => whenSent(socket, done), CHECK_UNSENT_MS);
+  if (socket.readyState !== socket.OPEN) done(new Error('The connection to the pod was closed.'));
+  else if (socket.bufferedAmount < MOST_UNSENT) done();
+  else setTimeout(() => whenSent(socket, done), CHECK_UNSENT_MS);
 }
