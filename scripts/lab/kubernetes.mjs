@@ -5,7 +5,17 @@
  * Each program appears in its place only when it is complete. A lock keeps two processes from building at once.
  */
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import {
   agentSandboxManifests,
@@ -17,7 +27,11 @@ import {
   pauseProgram,
 } from '../../packages/pods/testing/lab-programs.mjs';
 import { findGo } from '../../packages/runtime-gvisor/src/binaries/build.mjs';
-import { downloadEnvironment, everySecond, runBuild } from '../../packages/runtime-gvisor/src/machine-wide-build.mjs';
+import {
+  downloadEnvironment,
+  everySecond,
+  runBuild,
+} from '../../packages/runtime-gvisor/src/machine-wide-build.mjs';
 
 /** @typedef {import('../../packages/pods/testing/lab-programs.mjs').GoProgram} GoProgram */
 
@@ -71,7 +85,9 @@ async function buildProgram(go, name, program, say) {
   await inPlace(dirname(labProgram(name)), async (place, made) => {
     await writeModule(go, place, program);
     let packages = 0;
-    const progress = everySecond((/** @type {number} */ compiled) => say(`${name}: ${compiled} packages compiled`));
+    const progress = everySecond((/** @type {number} */ compiled) =>
+      say(`${name}: ${compiled} packages compiled`),
+    );
     const flags = ['-mod=mod', '-v', '-trimpath', '-ldflags', `-s -w ${versionFlags(program)}`];
     await run(go, ['build', ...flags, '-o', join(made, name), program.package], place, (text) => {
       packages += text.split('\n').filter((line) => line !== '' && !line.startsWith('go: ')).length;

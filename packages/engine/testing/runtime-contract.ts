@@ -194,7 +194,7 @@ function describeInstances(fixture: ContractFixture): void {
   describe('a restarted server', () => {
     const reopened = async () => (await fixture.subject.reopen?.()) as Runtime;
 
-    it('finds running and dead instances again, and a frozen one', async ({ skip }) => {
+    it('finds running, frozen and dead instances again', async ({ skip }) => {
       skip(fixture.subject.reopen === undefined, 'its instances end with the server');
       const running = await fixture.started();
       const frozen = await fixture.started();
@@ -205,7 +205,9 @@ function describeInstances(fixture: ContractFixture): void {
       const later = await reopened();
 
       expect(await fixture.observed(running, later)).toEqual({ is: 'running' });
-      expect(await fixture.observed(frozen, later)).toEqual({ is: fixture.keepsFiles ? 'frozen' : 'running' });
+      expect(await fixture.observed(frozen, later)).toEqual({
+        is: fixture.keepsFiles ? 'frozen' : 'running',
+      });
       expect(await fixture.observed(dead, later)).toMatchObject({ is: 'gone', files: fixture.keepsFiles });
       expect(await listedInstances(later)).toEqual(await listedInstances(fixture.subject.runtime));
       expect((await later.agent(running, unhurried)).token).toBe(

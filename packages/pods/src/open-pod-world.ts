@@ -1,4 +1,5 @@
 /** Opens what both Kubernetes runtimes work with: the cluster, the pods and Secrets of this server, and the way to them. */
+import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -48,7 +49,7 @@ export async function openPodWorld(options: PodWorldOptions): Promise<PodWorld> 
   const watch = new ObjectWatch<Pod>({ cluster, path, selector: selectorOf(home), clock, report });
   watch.begin();
   // The path of a socket has about 100 bytes, and the path of a data directory may be longer.
-  const socketDir = join(tmpdir(), `torpor-pods-${home.slice(0, 8)}-${process.pid}`);
+  const socketDir = join(tmpdir(), `torpor-pods-${randomBytes(4).toString('hex')}`);
   const way = podSettings.reach ?? (cluster.isInside ? 'pod-ip' : 'port-forward');
   const reach = way === 'pod-ip' ? byPodAddress : new ThroughApiServer(cluster, namespace, socketDir);
   return {

@@ -42,13 +42,20 @@ describe('the state of a pod', () => {
   it('says that its container ran out of memory, or with which code it ended', () => {
     const ended = (terminated: object) =>
       podState(pod({ phase: 'Failed', containerStatuses: [{ name: 'sandbox', state: { terminated } }] }));
-    expect(ended({ reason: 'OOMKilled', exitCode: 137 })).toMatchObject({ why: expect.stringContaining('memory') });
-    expect(ended({ reason: 'Error', exitCode: 3 })).toMatchObject({ why: expect.stringContaining('ended with 3') });
+    expect(ended({ reason: 'OOMKilled', exitCode: 137 })).toMatchObject({
+      why: expect.stringContaining('memory'),
+    });
+    expect(ended({ reason: 'Error', exitCode: 3 })).toMatchObject({
+      why: expect.stringContaining('ended with 3'),
+    });
   });
 
   it('is terminating, not gone, while a deleted pod still ends', () => {
     const state = podState(
-      pod({ phase: 'Running', conditions: [disrupted('EvictionByEvictionAPI')] }, { deletionTimestamp: 'now' }),
+      pod(
+        { phase: 'Running', conditions: [disrupted('EvictionByEvictionAPI')] },
+        { deletionTimestamp: 'now' },
+      ),
     );
     expect(state).toMatchObject({ is: 'terminating', why: expect.stringContaining('drain') });
   });

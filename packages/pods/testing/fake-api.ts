@@ -149,7 +149,8 @@ export class FakeApi {
       return {};
     }
     if (method === 'GET' && exact !== undefined) return exact;
-    const isList = method === 'GET' && !/\/(pods|secrets|sandboxes|persistentvolumeclaims)\/[^/]+$/.test(path);
+    const isList =
+      method === 'GET' && !/\/(pods|secrets|sandboxes|persistentvolumeclaims)\/[^/]+$/.test(path);
     if (!isList) return void refuse(response, 404, 'there is none', 'NotFound');
     if (query.get('watch') === '1') return void this.#watch(path, response);
     const items = [...this.objects].filter(

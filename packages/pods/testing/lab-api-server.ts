@@ -1,6 +1,6 @@
 /** An API server with etcd and nothing else: objects are checked and stored, and nothing acts on them. */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { KubeConfig, KubernetesObjectApi, loadAllYaml } from '@kubernetes/client-node';
 import { Cluster } from '../src/cluster.ts';
@@ -33,13 +33,32 @@ export async function startLabApiServer(namespace: string): Promise<LabApiServer
     processes.start('etcd', [
       ...[labProgram('etcd'), '--name', 'e1', '--data-dir', join(run, 'etcd'), '--unsafe-no-fsync'],
       ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
-      ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers, '--initial-cluster', `e1=${peers}`],
+      ...[
+        '--listen-peer-urls',
+        peers,
+        '--initial-advertise-peer-urls',
+        peers,
+        '--initial-cluster',
+        `e1=${peers}`,
+      ],
     ]);
     processes.start('apiserver', [
-      ...[labProgram('kube-apiserver'), `--etcd-servers=${clients}`, '--bind-address=127.0.0.1', `--secure-port=${port}`],
+      ...[
+        labProgram('kube-apiserver'),
+        `--etcd-servers=${clients}`,
+        '--bind-address=127.0.0.1',
+        `--secure-port=${port}`,
+      ],
       ...[`--tls-cert-file=${run}/pki/apiserver.crt`, `--tls-private-key-file=${run}/pki/apiserver.key`],
-      ...['--advertise-address=127.0.0.1', `--token-auth-file=${run}/tokens.csv`, '--authorization-mode=RBAC'],
-      ...['--service-account-issuer=https://kubernetes.default.svc', `--service-account-key-file=${run}/pki/sa.pub`],
+      ...[
+        '--advertise-address=127.0.0.1',
+        `--token-auth-file=${run}/tokens.csv`,
+        '--authorization-mode=RBAC',
+      ],
+      ...[
+        '--service-account-issuer=https://kubernetes.default.svc',
+        `--service-account-key-file=${run}/pki/sa.pub`,
+      ],
       ...[`--service-account-signing-key-file=${run}/pki/sa.key`, '--service-cluster-ip-range=10.96.0.0/24'],
       '--disable-admission-plugins=ServiceAccount',
     ]);

@@ -2,11 +2,20 @@
  * A Kubernetes cluster with one node for tests: etcd, API server, controller manager, scheduler, containerd, kubelet and the
  * controller of agent-sandbox, in a network and a mount namespace of their own. `npm run lab:setup` builds the programs.
  *
- * What it does not have: DNS, kube-proxy, a provisioner of volumes, enforced network policies.
+ * What it does not have: DNS, kube-proxy, enforced network policies.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { createServer, connect as dial, type AddressInfo, type Socket } from 'node:net';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { type AddressInfo, createServer, connect as dial, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { KubeConfig, KubernetesObjectApi, loadAllYaml } from '@kubernetes/client-node';
 import { Cluster } from '../src/cluster.ts';
@@ -14,6 +23,7 @@ import { writeLabImages } from './lab-images.ts';
 import { type LabKeys, makeLabKeys } from './lab-keys.ts';
 import { eventually, LabProcesses } from './lab-processes.ts';
 import { agentSandboxManifests, debianRoot, labProgram } from './lab-programs.mjs';
+import { LabVolumes } from './lab-volumes.ts';
 
 const NODE_IP = '10.66.0.1';
 const NODE = 'node1';
@@ -53,11 +63,13 @@ class Lab implements LabCluster {
   readonly #connections = new Set<Socket>();
   readonly #door = createServer((client) => this.#relay(client));
   readonly volumes: string;
+  #provisioner: LabVolumes | undefined;
   kubeconfig = '';
   admin!: Cluster;
 
   constructor() {
-    for (const name of ['pki', 'cni', 'bin', 'podlogs', 'volumes', 'images']) mkdirSync(join(this.#run, name));
+    for (const name of ['pki', 'cni', 'bin', 'podlogs', 'volumes', 'images'])
+      mkdirSync(join(this.#run, name));
     this.#keys = makeLabKeys(join(this.#run, 'pki'));
     this.volumes = join(this.#run, 'volumes');
   }
@@ -78,9 +90,14 @@ class Lab implements LabCluster {
     const node = await eventually('the node was ready', async () => this.#requireReadyNode());
     void node;
     await eventually('the default service account', () =>
-      this.admin.get('/api/v1/namespaces/default/serviceaccounts/default', { what: 'show it', signal: never }),
+      this.admin.get('/api/v1/namespaces/default/serviceaccounts/default', {
+        what: 'show it',
+        signal: never,
+      }),
     );
     await this.#startAgentSandbox();
+    this.#provisioner = new LabVolumes(this.admin, this.volumes);
+    this.#provisioner.begin();
   }
 
   signal(name: string, signal: NodeJS.Signals): void {
@@ -99,17 +116,23 @@ class Lab implements LabCluster {
 
   /** Stops controllers first, or they make the pods again. */
   async stop(): Promise<void> {
+    await this.#provisioner?.stop();
     for (const name of ['agent-sandbox', 'kcm', 'sched']) await this.#processes.stop(name);
     await this.#deletePods().catch(() => {});
     this.admin?.close();
-    for (const name of ['kubelet', 'containerd', 'apiserver', 'etcd', 'relay']) await this.#processes.stop(name);
+    for (const name of ['kubelet', 'containerd', 'apiserver', 'etcd', 'relay'])
+      await this.#processes.stop(name);
     this.#killLeftovers();
     await this.#processes.stop('holder');
     this.#door.close();
     for (const socket of this.#connections) socket.destroy();
     this.#removeControlGroups();
     quietly(() => execFileSync('ip', ['netns', 'del', this.#namespace], { stdio: 'ignore' }));
-    await eventually('the directory of the lab was removed', () => rmSync(this.#run, { recursive: true, force: true }), 10_000);
+    await eventually(
+      'the directory of the lab was removed',
+      () => rmSync(this.#run, { recursive: true, force: true }),
+      10_000,
+    );
   }
 
   // --- the machine
@@ -160,7 +183,11 @@ class Lab implements LabCluster {
 
   #removeControlGroups(): void {
     for (const name of [...HIERARCHIES, 'unified']) {
-      quietly(() => execFileSync('find', [this.#group(name), '-depth', '-type', 'd', '-exec', 'rmdir', '{}', ';'], { stdio: 'ignore' }));
+      quietly(() =>
+        execFileSync('find', [this.#group(name), '-depth', '-type', 'd', '-exec', 'rmdir', '{}', ';'], {
+          stdio: 'ignore',
+        }),
+      );
     }
   }
 
@@ -168,16 +195,21 @@ class Lab implements LabCluster {
     const found = new Set<number>();
     for (const hierarchy of ['pids', 'memory']) {
       quietly(() => {
-        const text = execFileSync('find', [this.#group(hierarchy), '-name', 'cgroup.procs', '-exec', 'cat', '{}', ';'], {
-          encoding: 'utf8',
-        });
+        const text = execFileSync(
+          'find',
+          [this.#group(hierarchy), '-name', 'cgroup.procs', '-exec', 'cat', '{}', ';'],
+          {
+            encoding: 'utf8',
+          },
+        );
         for (const pid of text.split('\n').filter(Boolean)) found.add(Number(pid));
       });
     }
     for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
       quietly(() => {
         const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
-        if (command.includes('containerd-shim') && command.includes(`-address ${this.#run}/`)) found.add(Number(pid));
+        if (command.includes('containerd-shim') && command.includes(`-address ${this.#run}/`))
+          found.add(Number(pid));
       });
     }
     for (const pid of found) quietly(() => process.kill(pid, 'SIGKILL'));
@@ -216,7 +248,14 @@ class Lab implements LabCluster {
       'etcd',
       ...['--name', 'e1', '--data-dir', join(this.#run, 'etcd'), '--unsafe-no-fsync'],
       ...['--listen-client-urls', client, '--advertise-client-urls', client],
-      ...['--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer, '--initial-cluster', `e1=${peer}`],
+      ...[
+        '--listen-peer-urls',
+        peer,
+        '--initial-advertise-peer-urls',
+        peer,
+        '--initial-cluster',
+        `e1=${peer}`,
+      ],
     );
   }
 
@@ -226,16 +265,26 @@ class Lab implements LabCluster {
       'kube-apiserver',
       '--etcd-servers=http://127.0.0.1:2379',
       ...[`--bind-address=${NODE_IP}`, `--advertise-address=${NODE_IP}`, '--secure-port=6443'],
-      ...[`--tls-cert-file=${this.#key('apiserver.crt')}`, `--tls-private-key-file=${this.#key('apiserver.key')}`],
+      ...[
+        `--tls-cert-file=${this.#key('apiserver.crt')}`,
+        `--tls-private-key-file=${this.#key('apiserver.key')}`,
+      ],
       `--client-ca-file=${this.#key('ca.crt')}`,
       '--service-account-issuer=https://kubernetes.default.svc',
       `--service-account-key-file=${this.#key('sa.pub')}`,
       `--service-account-signing-key-file=${this.#key('sa.key')}`,
-      ...['--service-cluster-ip-range=10.96.0.0/16', '--authorization-mode=Node,RBAC', '--allow-privileged=true'],
+      ...[
+        '--service-cluster-ip-range=10.96.0.0/16',
+        '--authorization-mode=Node,RBAC',
+        '--allow-privileged=true',
+      ],
       '--enable-admission-plugins=NodeRestriction',
       `--kubelet-client-certificate=${this.#key('kubelet-client.crt')}`,
       `--kubelet-client-key=${this.#key('kubelet-client.key')}`,
-      ...[`--kubelet-certificate-authority=${this.#key('ca.crt')}`, '--kubelet-preferred-address-types=InternalIP'],
+      ...[
+        `--kubelet-certificate-authority=${this.#key('ca.crt')}`,
+        '--kubelet-preferred-address-types=InternalIP',
+      ],
       // The webhook of agent-sandbox runs outside: the API server must dial its endpoint and not a service address.
       '--enable-aggregator-routing=true',
     );
@@ -245,13 +294,20 @@ class Lab implements LabCluster {
     const own = (name: string) => {
       const config = this.#key(`${name}.kubeconfig`);
       const paths = ['kubeconfig', 'authentication-kubeconfig', 'authorization-kubeconfig'];
-      return [...paths.map((flag) => `--${flag}=${config}`), '--bind-address=127.0.0.1', '--leader-elect=false'];
+      return [
+        ...paths.map((flag) => `--${flag}=${config}`),
+        '--bind-address=127.0.0.1',
+        '--leader-elect=false',
+      ];
     };
     this.#inControlPlane(
       'kcm',
       'kube-controller-manager',
       ...own('kcm'),
-      ...[`--service-account-private-key-file=${this.#key('sa.key')}`, `--root-ca-file=${this.#key('ca.crt')}`],
+      ...[
+        `--service-account-private-key-file=${this.#key('sa.key')}`,
+        `--root-ca-file=${this.#key('ca.crt')}`,
+      ],
       ...['--use-service-account-credentials=true', '--allocate-node-cidrs=false'],
       // So that a test of a lost node need not wait for minutes.
       ...['--node-monitor-grace-period=12s', '--node-monitor-period=1s'],
@@ -318,7 +374,14 @@ class Lab implements LabCluster {
 
   async #startContainerd(images: readonly string[]): Promise<void> {
     const root = debianRoot();
-    for (const name of ['iptables', 'iptables-save', 'iptables-restore', 'ip6tables', 'ip6tables-save', 'ip6tables-restore'])
+    for (const name of [
+      'iptables',
+      'iptables-save',
+      'iptables-restore',
+      'ip6tables',
+      'ip6tables-save',
+      'ip6tables-restore',
+    ])
       symlinkSync(join(root, 'usr/sbin/xtables-nft-multi'), join(this.#run, 'bin', name));
     const bridge = {
       ...{ type: 'bridge', bridge: 'cni0', isGateway: true, ipMasq: false, hairpinMode: true },
@@ -384,7 +447,12 @@ state = "${this.#run}/containerd/state"
       apiVersion: 'kubelet.config.k8s.io/v1beta1',
       kind: 'KubeletConfiguration',
       ...{ address: NODE_IP, port: 10250, readOnlyPort: 0, healthzBindAddress: '127.0.0.1' },
-      ...{ failCgroupV1: false, cgroupDriver: 'cgroupfs', cgroupRoot: `/${this.#namespace}`, failSwapOn: false },
+      ...{
+        failCgroupV1: false,
+        cgroupDriver: 'cgroupfs',
+        cgroupRoot: `/${this.#namespace}`,
+        failSwapOn: false,
+      },
       containerRuntimeEndpoint: `unix://${this.#run}/containerd.sock`,
       authentication: {
         anonymous: { enabled: false },
@@ -393,7 +461,11 @@ state = "${this.#run}/containerd/state"
       },
       authorization: { mode: 'Webhook' },
       ...{ tlsCertFile: this.#key(`${NODE}.crt`), tlsPrivateKeyFile: this.#key(`${NODE}.key`) },
-      ...{ clusterDomain: 'cluster.local', clusterDNS: ['10.96.0.10'], resolvConf: `${this.#run}/resolv.conf` },
+      ...{
+        clusterDomain: 'cluster.local',
+        clusterDNS: ['10.96.0.10'],
+        resolvConf: `${this.#run}/resolv.conf`,
+      },
       ...{ podLogsDir: `${this.#run}/podlogs`, maxPods: 110 },
       ...{ imageGCHighThresholdPercent: 100, imageGCLowThresholdPercent: 99 },
       evictionHard: { 'memory.available': '100Mi' },
@@ -427,14 +499,23 @@ state = "${this.#run}/containerd/state"
   async #startAgentSandbox(): Promise<void> {
     const manifests = agentSandboxManifests();
     const crds = readdirSync(join(manifests, 'crds')).map((name) => join('crds', name));
-    const others = ['controller.yaml', 'extensions.yaml', 'rbac.generated.yaml', 'extensions-rbac.generated.yaml'];
+    const others = [
+      'controller.yaml',
+      'extensions.yaml',
+      'rbac.generated.yaml',
+      'extensions-rbac.generated.yaml',
+    ];
     for (const file of [...crds, ...others]) await this.#apply(readFileSync(join(manifests, file), 'utf8'));
     await this.#applyObjects(WEBHOOK);
     const token = await this.admin.create<{ status: { token: string } }>(
       '/api/v1/namespaces/agent-sandbox-system/serviceaccounts/agent-sandbox-controller/token',
       {
         what: 'make a token',
-        body: { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: { expirationSeconds: 86_400 } },
+        body: {
+          apiVersion: 'authentication.k8s.io/v1',
+          kind: 'TokenRequest',
+          spec: { expirationSeconds: 86_400 },
+        },
         signal: never,
       },
     );
@@ -442,7 +523,13 @@ state = "${this.#run}/containerd/state"
     this.#processes.start(
       'agent-sandbox',
       [
-        ...['nsenter', ...this.#inNetwork(), labProgram('agent-sandbox-controller'), '--leader-elect=false', '--extensions'],
+        ...[
+          'nsenter',
+          ...this.#inNetwork(),
+          labProgram('agent-sandbox-controller'),
+          '--leader-elect=false',
+          '--extensions',
+        ],
         ...['--metrics-bind-address=127.0.0.1:8080', '--health-probe-bind-address=127.0.0.1:8081'],
         `--webhook-cert-dir=${join(this.#run, 'asb-certs')}`,
       ],
@@ -450,7 +537,9 @@ state = "${this.#run}/containerd/state"
     );
     await eventually('the controller of agent-sandbox was ready', () => {
       this.#processes.requireRunning('agent-sandbox');
-      execFileSync('nsenter', [...this.#inNetwork(), 'curl', '-sf', 'http://127.0.0.1:8081/readyz'], { stdio: 'pipe' });
+      execFileSync('nsenter', [...this.#inNetwork(), 'curl', '-sf', 'http://127.0.0.1:8081/readyz'], {
+        stdio: 'pipe',
+      });
     });
   }
 

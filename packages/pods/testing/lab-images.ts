@@ -4,9 +4,8 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeF
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
-import { writeAgentTools } from '../src/image/agent-tools.ts';
+import { writeAgentImage } from '../src/image/agent-image.ts';
 import { writeOciArchive } from '../src/image/oci-archive.ts';
-import { IMAGE_TOOLS } from '../src/pod-spec.ts';
 import { debianRoot, pauseProgram } from './lab-programs.mjs';
 
 export const PAUSE_IMAGE = 'local.test/pause:1';
@@ -18,11 +17,7 @@ export const PLAIN_IMAGE = 'local.test/plain:1';
 export async function writeLabImages(into: string): Promise<readonly string[]> {
   const work = mkdtempSync(join(tmpdir(), 'torpor-lab-'));
   try {
-    return [
-      await pauseImage(work, into),
-      await plainImage(work, into),
-      await agentImage(work, into),
-    ];
+    return [await pauseImage(work, into), await plainImage(work, into), await agentImage(into)];
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
@@ -51,17 +46,18 @@ async function plainImage(work: string, into: string): Promise<string> {
   writeFileSync(join(root, 'etc', 'passwd'), 'root:x:0:0:root:/root:/bin/sh\n');
   writeFileSync(join(root, 'etc', 'group'), 'root:x:0:\n');
   const archive = join(into, 'plain.tar');
-  await writeOciArchive({ archive, reference: PLAIN_IMAGE, root, config: { Env: ['PATH=/bin'], Cmd: ['/bin/sh'] } });
+  await writeOciArchive({
+    archive,
+    reference: PLAIN_IMAGE,
+    root,
+    config: { Env: ['PATH=/bin'], Cmd: ['/bin/sh'] },
+  });
   return archive;
 }
 
-async function agentImage(work: string, into: string): Promise<string> {
-  const root = join(work, 'agent');
-  await writeAgentTools(join(root, IMAGE_TOOLS), { node: process.execPath, agentDir: await bundleAgent() });
-  // Mount points: the root file system of the init container is read-only.
-  for (const name of ['copy/tools', 'copy/run', 'credential', 'tmp', 'proc', 'sys', 'dev', 'etc'])
-    mkdirSync(join(root, name), { recursive: true });
+async function agentImage(into: string): Promise<string> {
   const archive = join(into, 'agent.tar');
-  await writeOciArchive({ archive, reference: AGENT_IMAGE, root, config: {} });
+  const agentDir = await bundleAgent();
+  await writeAgentImage({ archive, reference: AGENT_IMAGE, node: process.execPath, agentDir });
   return archive;
 }

@@ -13,7 +13,8 @@ export interface LabKeys {
 
 export function makeLabKeys(directory: string): LabKeys {
   const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: directory, stdio: 'pipe' });
-  const key = (name: string) => openssl('ecparam', '-name', 'prime256v1', '-genkey', '-noout', '-out', `${name}.key`);
+  const key = (name: string) =>
+    openssl('ecparam', '-name', 'prime256v1', '-genkey', '-noout', '-out', `${name}.key`);
   key('ca');
   openssl('req', '-x509', '-new', '-key', 'ca.key', '-subj', '/CN=lab-ca', '-days', '30', '-out', 'ca.crt');
   openssl('genrsa', '-out', 'sa.key', '2048');
@@ -23,11 +24,25 @@ export function makeLabKeys(directory: string): LabKeys {
     certificate(name, subject, names) {
       key(name);
       openssl('req', '-new', '-key', `${name}.key`, '-subj', subject, '-out', `${name}.csr`);
-      const lines = ['basicConstraints=CA:FALSE', 'keyUsage=digitalSignature', 'extendedKeyUsage=serverAuth,clientAuth'];
+      const lines = [
+        'basicConstraints=CA:FALSE',
+        'keyUsage=digitalSignature',
+        'extendedKeyUsage=serverAuth,clientAuth',
+      ];
       if (names !== undefined) lines.push(`subjectAltName=${names}`);
       writeFileSync(join(directory, `${name}.ext`), `${lines.join('\n')}\n`);
       const signing = ['-CA', 'ca.crt', '-CAkey', 'ca.key', '-CAcreateserial', '-days', '30'];
-      openssl('x509', '-req', '-in', `${name}.csr`, ...signing, '-extfile', `${name}.ext`, '-out', `${name}.crt`);
+      openssl(
+        'x509',
+        '-req',
+        '-in',
+        `${name}.csr`,
+        ...signing,
+        '-extfile',
+        `${name}.ext`,
+        '-out',
+        `${name}.crt`,
+      );
     },
     kubeconfig(name, server, user) {
       const path = join(directory, `${name}.kubeconfig`);

@@ -12,7 +12,12 @@ import { agentSandboxRuntime } from './open-agent-sandbox-runtime.ts';
 
 const why = whyNoLab(['etcd', 'kube-apiserver']);
 const NAMESPACE = 'torpor-sandboxes';
-const SPEC = { env: { A: '1' }, services: [], network: {}, resources: { memoryMb: 256, cpus: 0.5, diskMb: 100 } };
+const SPEC = {
+  env: { A: '1' },
+  services: [],
+  network: {},
+  resources: { memoryMb: 256, cpus: 0.5, diskMb: 100 },
+};
 const TEMPLATE: SealedCheckpoint = {
   id: `ckpt_${'0'.repeat(20)}`,
   parts: { files: true, memory: false },
@@ -62,9 +67,13 @@ describe.skipIf(why !== null)(`a real API server${why === null ? '' : `: ${why}`
     const runtime = await kubernetesRuntime(options());
     const instance = newInstance();
     const stop = new AbortController();
-    const starting = runtime.start(instance, TEMPLATE, 'files', SPEC, stop.signal).catch((error: unknown) => error);
+    const starting = runtime
+      .start(instance, TEMPLATE, 'files', SPEC, stop.signal)
+      .catch((error: unknown) => error);
     const at = `${pods}/${objectName(instance)}`;
-    await expect.poll(() => server.admin.get(at, ask).catch(() => undefined), { timeout: 5_000 }).toBeDefined();
+    await expect
+      .poll(() => server.admin.get(at, ask).catch(() => undefined), { timeout: 5_000 })
+      .toBeDefined();
     const { spec } = await server.admin.get<Stored>(at, ask);
     expect(spec).toMatchObject({
       nodeSelector: { disk: 'ssd' },
@@ -89,17 +98,23 @@ describe.skipIf(why !== null)(`a real API server${why === null ? '' : `: ${why}`
     const runtime = await agentSandboxRuntime(options());
     const instance = newInstance();
     const stop = new AbortController();
-    const starting = runtime.start(instance, TEMPLATE, 'files', SPEC, stop.signal).catch((error: unknown) => error);
+    const starting = runtime
+      .start(instance, TEMPLATE, 'files', SPEC, stop.signal)
+      .catch((error: unknown) => error);
     const name = objectName(instance);
     const at = `${sandboxes}/${name}`;
-    await expect.poll(() => server.admin.get(at, ask).catch(() => undefined), { timeout: 5_000 }).toBeDefined();
+    await expect
+      .poll(() => server.admin.get(at, ask).catch(() => undefined), { timeout: 5_000 })
+      .toBeDefined();
     stop.abort();
     await starting;
     const made = await server.admin.get<Stored>(at, ask);
     expect(made.spec).toMatchObject({
       operatingMode: 'Running',
       shutdownPolicy: 'Retain',
-      volumeClaimTemplates: [{ spec: { storageClassName: 'fast', resources: { requests: { storage: '100Mi' } } } }],
+      volumeClaimTemplates: [
+        { spec: { storageClassName: 'fast', resources: { requests: { storage: '100Mi' } } } },
+      ],
     });
     // As if its start had been completed by the controller.
     const metadata = { annotations: { 'torpor.dev/state': 'running', 'torpor.dev/pod': 'x' } };
@@ -110,7 +125,10 @@ describe.skipIf(why !== null)(`a real API server${why === null ? '' : `: ${why}`
       metadata: { name: `home-${name}` },
       spec: { accessModes: ['ReadWriteOnce'], resources: { requests: { storage: '100Mi' } } },
     };
-    await server.admin.create(`/api/v1/namespaces/${NAMESPACE}/persistentvolumeclaims`, { ...ask, body: claim });
+    await server.admin.create(`/api/v1/namespaces/${NAMESPACE}/persistentvolumeclaims`, {
+      ...ask,
+      body: claim,
+    });
     expect(await runtime.observe(instance, unhurried)).toMatchObject({ is: 'gone', files: true });
     const staging = { checkpointId: `ckpt_${'3'.repeat(20)}`, path: '/nowhere' } as const;
     const recovering = failureOf(runtime.recoverFiles(instance, staging, unhurried));
@@ -127,7 +145,9 @@ describe.skipIf(why !== null)(`a real API server${why === null ? '' : `: ${why}`
     const status = (generation: number) =>
       server.admin.patch(`${at}/status`, { ...ask, body: { status: condition(generation) } });
     await status(made.metadata.generation);
-    expect(await failureOf(runtime.recoverFiles(instance, staging, unhurried))).toMatchObject({ code: 'timeout' });
+    expect(await failureOf(runtime.recoverFiles(instance, staging, unhurried))).toMatchObject({
+      code: 'timeout',
+    });
     await status(suspended.metadata.generation);
     const { needs, external } = await runtime.recoverFiles(instance, staging, unhurried);
     expect(needs).toMatchObject({ sandbox: name, uid: made.metadata.uid, image: 'app:1' });

@@ -13,7 +13,12 @@ import { kubernetesRuntime } from './open-kubernetes-runtime.ts';
 const PODS = '/api/v1/namespaces/torpor-sandboxes/pods';
 const SECRETS = '/api/v1/namespaces/torpor-sandboxes/secrets';
 const SPEC = { env: {}, services: [], network: {}, resources: {} };
-const TEMPLATE = { id: `ckpt_${'0'.repeat(20)}`, parts: { files: true, memory: false }, needs: { image: 'app:1' }, path: null } as const;
+const TEMPLATE = {
+  id: `ckpt_${'0'.repeat(20)}`,
+  parts: { files: true, memory: false },
+  needs: { image: 'app:1' },
+  path: null,
+} as const;
 
 /** Every fault that says nothing about the object. */
 const SILENT: readonly Fault[] = [401, 403, 409, 410, 429, 500, 503, 'proxy', 'drop', 'hang'];
@@ -95,7 +100,10 @@ describe('pods behind an API server that fails', () => {
   it('are unknown while they end or their node is silent, with words for each', async () => {
     await running();
     api.merge(pod, { metadata: { deletionTimestamp: 'now' } });
-    expect(await runtime.observe(instance, unhurried)).toMatchObject({ is: 'unknown', why: expect.stringContaining('deleted') });
+    expect(await runtime.observe(instance, unhurried)).toMatchObject({
+      is: 'unknown',
+      why: expect.stringContaining('deleted'),
+    });
     api.objects.delete(pod);
     api.put(pod, { metadata: { name: objectName(instance), labels: labelsOf(home, instance) } });
     const conditions = [
@@ -103,7 +111,10 @@ describe('pods behind an API server that fails', () => {
       { type: 'ContainersReady', status: 'True' },
     ];
     api.merge(pod, { status: { phase: 'Running', podIP: '127.0.0.1', conditions } });
-    expect(await runtime.observe(instance, unhurried)).toMatchObject({ is: 'unknown', why: expect.stringContaining('node') });
+    expect(await runtime.observe(instance, unhurried)).toMatchObject({
+      is: 'unknown',
+      why: expect.stringContaining('node'),
+    });
   });
 
   it('that were evicted are gone, with the words of the cluster', async () => {
@@ -116,11 +127,26 @@ describe('pods behind an API server that fails', () => {
   });
 
   it.each([
-    ['capacity', { conditions: [{ type: 'PodScheduled', status: 'False', reason: 'Unschedulable', message: '0/1 nodes' }] }],
-    ['conflict', { initContainerStatuses: [{ name: 'i', state: { waiting: { reason: 'ImagePullBackOff', message: 'no' } } }] }],
+    [
+      'capacity',
+      {
+        conditions: [
+          { type: 'PodScheduled', status: 'False', reason: 'Unschedulable', message: '0/1 nodes' },
+        ],
+      },
+    ],
+    [
+      'conflict',
+      {
+        initContainerStatuses: [
+          { name: 'i', state: { waiting: { reason: 'ImagePullBackOff', message: 'no' } } },
+        ],
+      },
+    ],
   ])('that cannot start fail with %s and leave nothing behind', async (code, status) => {
     api.onChange = (path, object) => {
-      if (path === pod && object.status === undefined) api.merge(pod, { status: { phase: 'Pending', ...status } });
+      if (path === pod && object.status === undefined)
+        api.merge(pod, { status: { phase: 'Pending', ...status } });
     };
     const failure = await failureOf(runtime.start(instance, TEMPLATE, 'files', SPEC, unhurried));
     expect(failure).toMatchObject({ code, sandboxId: instance.sandboxId });
@@ -166,10 +192,12 @@ describe('pods behind an API server that fails', () => {
       });
     }
     const secret = api.objects.get(`${SECRETS}/${objectName(instance)}`);
-    const token = (secret?.['stringData'] as Record<string, string>)['credential'] ?? '';
+    const { credential: token = '' } = (secret?.['stringData'] ?? {}) as Record<string, string>;
     expect(token).toHaveLength(64);
     expect(text).not.toContain(token);
-    expect(secret?.metadata).toMatchObject({ ownerReferences: [{ kind: 'Pod', uid: api.objects.get(pod)?.metadata.uid }] });
+    expect(secret?.metadata).toMatchObject({
+      ownerReferences: [{ kind: 'Pod', uid: api.objects.get(pod)?.metadata.uid }],
+    });
   });
 
   it('cannot be frozen or captured, and nothing is asked of the cluster (R67)', async () => {

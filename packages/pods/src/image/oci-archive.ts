@@ -18,7 +18,14 @@ export interface ImageOrder {
 const ARCHITECTURE = process.arch === 'x64' ? 'amd64' : process.arch;
 const MANIFEST = 'application/vnd.oci.image.manifest.v1+json';
 /** The same files make the same layer. */
-const REPRODUCIBLE = ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '--format=posix'];
+const REPRODUCIBLE = [
+  '--sort=name',
+  '--mtime=@0',
+  '--owner=0',
+  '--group=0',
+  '--numeric-owner',
+  '--format=posix',
+];
 const PLAIN_TIMES = '--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime';
 const TAR_MS = 300_000;
 
