@@ -20,11 +20,13 @@ export async function forwardPort(
 ): Promise<Duplex> {
   const path = `/api/v1/namespaces/${namespace}/pods/${pod}/portforward?ports=${port}`;
   const socket = await cluster.openSocket(path, PROTOCOL);
+  // Listens before the socket is open: the first messages may come together with the answer to the handshake.
+  const stream = streamOf(socket);
   await new Promise<void>((resolve, reject) => {
     socket.once('open', () => resolve());
-    socket.once('error', reject);
+    stream.once('error', reject);
   });
-  return streamOf(socket);
+  return stream;
 }
 
 function streamOf(socket: WebSocket): Duplex {

@@ -44,10 +44,10 @@ export interface LabCluster {
   stop(): Promise<void>;
 }
 
-export async function startLabCluster(): Promise<LabCluster> {
+export async function startLabCluster({ agentSandbox = true } = {}): Promise<LabCluster> {
   const lab = new Lab();
   try {
-    await lab.start();
+    await lab.start(agentSandbox);
     return lab;
   } catch (thrown) {
     await lab.stop();
@@ -74,7 +74,7 @@ class Lab implements LabCluster {
     this.volumes = join(this.#run, 'volumes');
   }
 
-  async start(): Promise<void> {
+  async start(agentSandbox: boolean): Promise<void> {
     this.#makeNetwork();
     await this.#makeMountNamespace();
     this.#makeControlGroups();
@@ -87,15 +87,14 @@ class Lab implements LabCluster {
     await this.#untilApiAnswers();
     this.#startControllers();
     this.#startKubelet();
-    const node = await eventually('the node was ready', async () => this.#requireReadyNode());
-    void node;
+    await eventually('the node was ready', () => this.#requireReadyNode());
     await eventually('the default service account', () =>
       this.admin.get('/api/v1/namespaces/default/serviceaccounts/default', {
         what: 'show it',
         signal: never,
       }),
     );
-    await this.#startAgentSandbox();
+    if (agentSandbox) await this.#startAgentSandbox();
     this.#provisioner = new LabVolumes(this.admin, this.volumes);
     this.#provisioner.begin();
   }
