@@ -42,7 +42,7 @@ export async function makeNamespace({ admin }: LabCluster): Promise<void> {
   );
 }
 
-export function openRuntime(
+function openRuntime(
   which: Which,
   cluster: LabCluster,
   dataDir: string,
@@ -115,7 +115,7 @@ export async function podSubject(which: Which, cluster: LabCluster): Promise<Run
 }
 
 /** Runs a shell command in the instance and resolves with its output. */
-export async function run(runtime: Runtime, instance: Instance, command: string): Promise<string> {
+async function run(runtime: Runtime, instance: Instance, command: string): Promise<string> {
   return withAgent(runtime, instance, async (agent) => {
     let output = '';
     const process = { cmd: '/bin/sh', args: ['-c', command], envs: {} };

@@ -13,7 +13,10 @@ const ask = { what: 'answer', signal: never };
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 });
 
 /** Answers with the message and what it finds on its disk, and writes it there. */
-const PROGRAM = { command: 'read -r line; cat log 2>/dev/null; echo "$line" >> log; echo "answered $line"', mode: 'turn' } as const;
+const PROGRAM = {
+  command: 'read -r line; cat log 2>/dev/null; echo "$line" >> log; echo "answered $line"',
+  mode: 'turn',
+} as const;
 
 /** The whole server on a real cluster: both Kubernetes runtimes and processes side by side. */
 describe.skipIf(why !== null)(`a server with pods${why === null ? '' : `: ${why}`}`, () => {
@@ -46,7 +49,10 @@ describe.skipIf(why !== null)(`a server with pods${why === null ? '' : `: ${why}
   const podOf = async (id: SandboxId) => {
     const path = `/api/v1/namespaces/${NAMESPACE}/pods`;
     const query = { labelSelector: `torpor.dev/sandbox=${id.slice(4)}` };
-    const { items } = await cluster.admin.get<{ items: { metadata: { name: string } }[] }>(path, { ...ask, query });
+    const { items } = await cluster.admin.get<{ items: { metadata: { name: string } }[] }>(path, {
+      ...ask,
+      query,
+    });
     return `${path}/${items[0]?.metadata.name}`;
   };
   const deletePod = async (id: SandboxId) => {
@@ -56,7 +62,9 @@ describe.skipIf(why !== null)(`a server with pods${why === null ? '' : `: ${why}
 
   it('says what each of its runtimes can do', async () => {
     const all = await torpor.runtimes();
-    expect(all.map(({ name, default: isDefault, capabilities: { pause } }) => [name, isDefault, pause])).toEqual([
+    expect(
+      all.map(({ name, default: isDefault, capabilities: { pause } }) => [name, isDefault, pause]),
+    ).toEqual([
       ['kubernetes', true, 'none'],
       ['agent-sandbox', false, 'files'],
       ['process', false, 'files'],
@@ -65,7 +73,13 @@ describe.skipIf(why !== null)(`a server with pods${why === null ? '' : `: ${why}
 
   it('runs commands, files and a service behind the gateway in a pod of an image without Node and C library', async () => {
     const { id } = await torpor.sandboxes.create({
-      services: [{ name: 'web', command: 'mkdir -p www; echo hello > www/index.html; exec httpd -f -p 127.0.0.1:3000 -h www', port: 3000 }],
+      services: [
+        {
+          name: 'web',
+          command: 'mkdir -p www; echo hello > www/index.html; exec httpd -f -p 127.0.0.1:3000 -h www',
+          port: 3000,
+        },
+      ],
     });
     expect(await torpor.sandboxes.exec(id, 'id -u; echo $HOME; pwd')).toMatchObject({
       exitCode: 0,
@@ -144,8 +158,13 @@ describe.skipIf(why !== null)(`a server with pods${why === null ? '' : `: ${why}
     const left = async () => {
       const counts = [];
       for (const path of ['api/v1', 'apis/agents.x-k8s.io/v1beta1'])
-        for (const kind of path === 'api/v1' ? ['pods', 'secrets', 'persistentvolumeclaims'] : ['sandboxes']) {
-          const list = await cluster.admin.get<{ items: unknown[] }>(`/${path}/namespaces/${NAMESPACE}/${kind}`, ask);
+        for (const kind of path === 'api/v1'
+          ? ['pods', 'secrets', 'persistentvolumeclaims']
+          : ['sandboxes']) {
+          const list = await cluster.admin.get<{ items: unknown[] }>(
+            `/${path}/namespaces/${NAMESPACE}/${kind}`,
+            ask,
+          );
           counts.push([kind, list.items.length]);
         }
       return counts;

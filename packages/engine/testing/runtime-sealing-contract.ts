@@ -280,6 +280,7 @@ export function describeSealing(fixture: ContractFixture): void {
 
     it('that is external is gone once it is discarded', async ({ skip }) => {
       skip(fixture.template.path !== null, 'it is kept here');
+      skip(!fixture.keepsFiles, 'it cannot pause');
       const { runtime, program } = fixture.subject;
       const instance = await fixture.started();
       await program.write(instance, 'a', 'one');

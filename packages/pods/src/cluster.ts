@@ -33,7 +33,7 @@ export interface WatchEvent {
   readonly object: unknown;
 }
 
-export const MERGE_PATCH = 'application/merge-patch+json';
+const MERGE_PATCH = 'application/merge-patch+json';
 
 export class Cluster {
   readonly #config: KubeConfig;

@@ -9,7 +9,7 @@ import type { Resources } from '@torpor/protocol';
 import type { PodSettings } from './pod-settings.ts';
 
 /** The container of the sandbox's programs, and the init container. */
-export const CONTAINER = 'sandbox';
+const CONTAINER = 'sandbox';
 const INIT_CONTAINER = 'torpor-agent';
 
 /** Paths in the sandbox's container. */

@@ -9,7 +9,7 @@ import { labelsOf, objectName } from './labels.ts';
 import { CREDENTIAL_KEY } from './pod-spec.ts';
 import type { List, OwnerReference, Secret } from './resources.ts';
 
-export type SetupSpec = Pick<StartSpec, 'env' | 'services' | 'user' | 'workdir'>;
+type SetupSpec = Pick<StartSpec, 'env' | 'services' | 'user' | 'workdir'>;
 
 export interface StartSecret {
   readonly token: string;

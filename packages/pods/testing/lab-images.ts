@@ -8,7 +8,7 @@ import { writeAgentImage } from '../src/image/agent-image.ts';
 import { writeOciArchive } from '../src/image/oci-archive.ts';
 import { debianRoot, pauseProgram } from './lab-programs.mjs';
 
-export const PAUSE_IMAGE = 'local.test/pause:1';
+const PAUSE_IMAGE = 'local.test/pause:1';
 export const AGENT_IMAGE = 'local.test/torpor-agent:1';
 /** An image without a C library, without Node and without an account for the sandbox's user. */
 export const PLAIN_IMAGE = 'local.test/plain:1';
