@@ -35,6 +35,7 @@ export {
   programTimedOut,
   runProgram,
 } from './programs/run-program.ts';
+export { type Libraries, librariesOf } from './programs/shared-libraries.ts';
 export { streamProgram } from './programs/stream-program.ts';
 export { rejectOnAbort } from './reject-on-abort.ts';
 export { removeTree } from './remove-tree.ts';

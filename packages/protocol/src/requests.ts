@@ -126,6 +126,10 @@ export const requestHostSchema = z
       `\`localhost:${PORT_PLACEHOLDER}\`, with the port of the preview. Absent: the host of the preview.`,
   });
 
+/** `stop` ends an idle sandbox and says so: for runtimes that cannot pause. A session then gets a new sandbox. */
+export const onIdleSchema = z.enum(['pause', 'stop', 'kill', 'keep']);
+export type OnIdle = z.infer<typeof onIdleSchema>;
+
 /** The options of a new sandbox, created or forked. */
 const sandboxFields = {
   name: nameSchema.optional(),
@@ -137,7 +141,7 @@ const sandboxFields = {
   pauseMode: checkpointModeSchema.optional(),
   deletePausedAfterSeconds: retentionSchema.optional(),
   idleSeconds: secondsSchema.optional(),
-  onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
+  onIdle: onIdleSchema.optional(),
   autoResume: z.boolean().optional(),
   checkpointEverySeconds: z
     .number()

@@ -174,7 +174,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     renewTemplates: () => engine.renewTemplates(),
     showPhase: (phase) => {
       engine
-        .setTemplatePhase(chosen.runtime.name, 'base', phase)
+        .setTemplatePhase(chosen.upgraded ?? chosen.runtime.name, 'base', phase)
         .catch((error: unknown) => report('the progress of a template could not be written', { error }));
     },
   });
