@@ -123,6 +123,8 @@ export class Rounds {
     await ctx.background.idle();
     await this.countEgress().catch((error: unknown) => ctx.report('egress failed', { error }));
     this.#leaving.abort();
+    // What runs on has a whole lease until the next server of this node.
+    await ctx.node.renew(ctx).catch((error: unknown) => ctx.report('renewing the lease failed', { error }));
     // A node that was fenced can write nothing any more; its row is deleted by its next server.
     await deregisterServer(ctx).catch((thrown: unknown) => {
       if (!(thrown instanceof NodeFenced)) throw thrown;
