@@ -1,12 +1,12 @@
 /** Several servers as nodes on this machine: one PostgreSQL, one store in a directory, a data directory and a port for each. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
-import { inject } from 'vitest';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 
 export const CLUSTER_SECRET = 'c1a5'.repeat(16);
@@ -36,14 +36,11 @@ export interface WorldOptions {
   readonly settings?: readonly string[];
 }
 
-/** Short, so that tests need not wait; long against the pauses of a busy machine. */
-export const LEASE_SETTINGS = ['engine.nodeLeaseMs=6s', 'engine.nodeStopMs=2s'] as const;
-
-export async function makeClusterWorld(options: WorldOptions = {}): Promise<ClusterWorld> {
+/** `postgres` is the address of a server in which a database is made. */
+export async function makeClusterWorld(postgres: string, options: WorldOptions = {}): Promise<ClusterWorld> {
   const { runtime = 'process', settings = [] } = options;
-  const database = await freshDatabase();
+  const database = await freshDatabase(postgres);
   const store = await mkdtemp(join(tmpdir(), 'torpor-store-'));
-  const dataKey = join(store, '..', `torpor-data-key-${randomBytes(6).toString('hex')}`);
   const places = new Map<
     string,
     { readonly data: Awaited<ReturnType<typeof makeDataDir>>; readonly port: number }
@@ -61,7 +58,7 @@ export async function makeClusterWorld(options: WorldOptions = {}): Promise<Clus
         runtime,
         [
           ...['--node', name, '--port', String(place.port), '--advertise', `http://127.0.0.1:${place.port}`],
-          ...['--database', database.url, '--store', `file://${store}`, '--data-key-file', dataKey],
+          ...['--database', database.url, '--store', `file://${store}`],
           ...settings.flatMap((setting) => ['--set', setting]),
           ...flags,
         ],
@@ -79,15 +76,12 @@ export async function makeClusterWorld(options: WorldOptions = {}): Promise<Clus
       for (const { data } of places.values()) await untilGuardIsGone(data.path);
       for (const { data } of places.values()) await data.remove();
       await rm(store, { recursive: true, force: true });
-      await rm(dataKey, { force: true });
       await database.drop();
     },
   };
 }
 
 async function untilGuardIsGone(dataDir: string): Promise<void> {
-  const { readFile } = await import('node:fs/promises');
-  const { setTimeout: delay } = await import('node:timers/promises');
   const text = await readFile(join(dataDir, 'guard.json'), 'utf8').catch(() => undefined);
   if (text === undefined) return;
   const { pid } = JSON.parse(text) as { pid: number };
@@ -99,9 +93,7 @@ async function untilGuardIsGone(dataDir: string): Promise<void> {
   throw new Error(`The guard ${pid} of ${dataDir} does not end.`);
 }
 
-async function freshDatabase() {
-  const server = inject('postgresUrl');
-  if (server === null) throw new Error('PostgreSQL is not installed.');
+async function freshDatabase(server: string) {
   const name = `torpor_cluster_${randomBytes(6).toString('hex')}`;
   const run = async (url: string, sql: string, params: readonly unknown[] = []) => {
     const client = new pg.Client({ connectionString: url });

@@ -14,7 +14,9 @@ const SERVICE = {
   port: 3000,
 };
 
-describe.skipIf(inject('postgresUrl') === null)('two nodes', () => {
+const postgres = inject('postgresUrl');
+
+describe.skipIf(postgres === null)('two nodes', () => {
   let world: ClusterWorld;
   /** The node on which the sandbox lives, and the other one. */
   let home: ClusterNode;
@@ -23,7 +25,9 @@ describe.skipIf(inject('postgresUrl') === null)('two nodes', () => {
   let key: { readonly 'x-api-key': string };
 
   beforeAll(async () => {
-    world = await makeClusterWorld({ settings: ['engine.nodeLeaseMs=4s', 'engine.nodeStopMs=1s'] });
+    world = await makeClusterWorld(postgres ?? '', {
+      settings: ['engine.nodeLeaseMs=4s', 'engine.nodeStopMs=1s'],
+    });
     const a = await world.start('a');
     const b = await world.start('b');
     sandbox = await a.torpor.sandboxes.create({ services: [SERVICE] });
@@ -192,5 +196,12 @@ describe.skipIf(inject('postgresUrl') === null)('two nodes', () => {
       return { status, node: JSON.parse(body).error?.details?.node };
     };
     await expect.poll(refusal, { timeout: 15_000 }).toEqual({ status: 503, node: home.name });
+  }, 60_000);
+
+  it('take a node back that starts again on its data directory', async () => {
+    const back = await world.start(home.name);
+    const answers = async () => (await ask(other, `/v1/sandboxes/${sandbox.id}`, key)).status;
+    await expect.poll(answers, { timeout: 15_000 }).toBe(200);
+    expect((await ask(back, `/v1/sandboxes/${sandbox.id}`, key)).status).toBe(200);
   }, 60_000);
 });

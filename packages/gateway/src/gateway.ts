@@ -64,6 +64,7 @@ export class Gateway {
   readonly #responses: GatewayResponses;
   readonly #previewParts: PreviewRequestParts;
   readonly #pipelines = new PipelineOrder();
+  #routed: { readonly request: ClientRequest; readonly route: Route } | undefined;
   #address: PublicAddress = { domain: 'sbx.localhost', scheme: 'http' };
   /** The domain without its port. */
   #domainName = 'sbx.localhost';
@@ -178,7 +179,15 @@ export class Gateway {
     );
   }
 
+  /** The hop and the gateway route the same request, mostly one right after the other. */
   #route(request: ClientRequest): Route {
+    if (this.#routed?.request === request) return this.#routed.route;
+    const route = this.#routeOf(request);
+    if (this.hop !== undefined) this.#routed = { request, route };
+    return route;
+  }
+
+  #routeOf(request: ClientRequest): Route {
     const { method = 'GET', url: target = '/', rawHeaders } = request;
     const authority = isHttp2(request) ? request.authority || undefined : undefined;
     return routeOf({ method, target, rawHeaders, authority }, this.#domainName);

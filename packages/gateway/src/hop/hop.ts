@@ -165,7 +165,7 @@ export class Hop {
     const { sandboxId } = route;
     const rest = { expectsContinue: false, upgrade: undefined, sandboxId, route, here };
     const passage: Passage = { request, response: () => response, ...rest };
-    this.#decide(passage).catch((thrown: unknown) => this.#refuse(passage, TorporError.from(thrown)));
+    this.#decide(passage);
   }
 
   /** Lets requests finish until the signal fires. */
@@ -182,21 +182,33 @@ export class Hop {
     const sandboxId = preview?.sandboxId ?? apiSandboxOf(request.url ?? '');
     if (sandboxId === undefined || this.#gateway.isRunningHere(sandboxId)) return void here();
     const passage = { ...received, sandboxId, route: preview ?? apiRoute(sandboxId, request) };
-    this.#decide(passage).catch((thrown: unknown) => this.#refuse(passage, TorporError.from(thrown)));
+    this.#decide(passage);
   }
 
-  async #decide(passage: Passage): Promise<void> {
-    const { request, sandboxId, here } = passage;
+  /** At once where it can, because most requests follow another one to the same sandbox. */
+  #decide(passage: Passage): void {
+    const wasPassedOn = passedOnBy(passage.request) !== undefined;
     const earlier = this.#enterPipeline(passage);
+    const known = wasPassedOn ? undefined : this.#locations.remembered(passage.sandboxId);
+    if (earlier === undefined && known !== undefined) this.#continue(passage, known, FIRST);
+    else {
+      this.#decideLater(passage, earlier, wasPassedOn).catch((thrown: unknown) =>
+        this.#refuse(passage, TorporError.from(thrown)),
+      );
+    }
+  }
+
+  async #decideLater(
+    passage: Passage,
+    earlier: Promise<void> | undefined,
+    wasPassedOn: boolean,
+  ): Promise<void> {
     if (earlier !== undefined) await earlier;
-    const wasPassedOn = passedOnBy(request) !== undefined;
-    const location = wasPassedOn
-      ? await this.#locations.lookUp(sandboxId)
-      : await this.#locations.find(sandboxId);
+    const location = await this.#locations.lookUp(passage.sandboxId);
     if (passage.upgrade === undefined && hasLeft(passage.response())) return;
-    if (isHere(location, wasPassedOn)) here();
+    if (isHere(location, wasPassedOn)) passage.here();
     else if (wasPassedOn) this.#refuseAsElsewhere(passage, location.node);
-    else this.#continue(passage, location, { attempt: 1, body: [] });
+    else this.#continue(passage, location, FIRST);
   }
 
   #continue(passage: Passage, location: Location, sent: Sent): void {
@@ -352,6 +364,8 @@ interface Sent {
 function hasLeft({ destroyed, closed }: ClientResponse): boolean {
   return destroyed || closed;
 }
+
+const FIRST: Sent = { attempt: 1, body: [] };
 
 /** For requests that are about no sandbox yet. */
 const NO_SANDBOX = 'sbx_none' as SandboxId;

@@ -20,10 +20,9 @@ export class Locations {
   }
 
   /** May be wrong for a moment. The answer "here" is never remembered: only the database knows it. */
-  find(id: SandboxId): Promise<Location> | Location {
+  remembered(id: SandboxId): Location | undefined {
     const known = this.#known.get(id);
-    if (known !== undefined && known.until > this.#clock.monotonic()) return known.location;
-    return this.lookUp(id);
+    return known !== undefined && known.until > this.#clock.monotonic() ? known.location : undefined;
   }
 
   async lookUp(id: SandboxId): Promise<Location> {
