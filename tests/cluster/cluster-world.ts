@@ -41,7 +41,6 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
   const { runtime = 'process', settings = [] } = options;
   const database = await freshDatabase(postgres);
   const store = await mkdtemp(join(tmpdir(), 'torpor-store-'));
-  const dataKey = join(store, '..', `torpor-data-key-${randomBytes(6).toString('hex')}`);
   const places = new Map<
     string,
     { readonly data: Awaited<ReturnType<typeof makeDataDir>>; readonly port: number }
@@ -59,7 +58,7 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
         runtime,
         [
           ...['--node', name, '--port', String(place.port), '--advertise', `http://127.0.0.1:${place.port}`],
-          ...['--database', database.url, '--store', `file://${store}`, '--data-key-file', dataKey],
+          ...['--database', database.url, '--store', `file://${store}`],
           ...settings.flatMap((setting) => ['--set', setting]),
           ...flags,
         ],
@@ -77,7 +76,6 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
       for (const { data } of places.values()) await untilGuardIsGone(data.path);
       for (const { data } of places.values()) await data.remove();
       await rm(store, { recursive: true, force: true });
-      await rm(dataKey, { force: true });
       await database.drop();
     },
   };

@@ -197,4 +197,11 @@ describe.skipIf(postgres === null)('two nodes', () => {
     };
     await expect.poll(refusal, { timeout: 15_000 }).toEqual({ status: 503, node: home.name });
   }, 60_000);
+
+  it('take a node back that starts again on its data directory', async () => {
+    const back = await world.start(home.name);
+    const answers = async () => (await ask(other, `/v1/sandboxes/${sandbox.id}`, key)).status;
+    await expect.poll(answers, { timeout: 15_000 }).toBe(200);
+    expect((await ask(back, `/v1/sandboxes/${sandbox.id}`, key)).status).toBe(200);
+  }, 60_000);
 });

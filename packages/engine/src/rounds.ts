@@ -5,6 +5,7 @@ import type { DiskState } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
 import { drainRound } from './nodes/drain.ts';
 import { fenceDeadNodes } from './nodes/fence.ts';
+import { NodeFenced } from './nodes/membership.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import { EgressCounts } from './orgs/egress.ts';
 import type { NodeDirectory } from './ports/nodes.ts';
@@ -122,7 +123,12 @@ export class Rounds {
     await ctx.background.idle();
     await this.countEgress().catch((error: unknown) => ctx.report('egress failed', { error }));
     this.#leaving.abort();
-    await deregisterServer(ctx);
+    // What runs on has a whole lease until the next server of this node.
+    await ctx.node.renew(ctx).catch((error: unknown) => ctx.report('renewing the lease failed', { error }));
+    // A node that was fenced can write nothing any more; its row is deleted by its next server.
+    await deregisterServer(ctx).catch((thrown: unknown) => {
+      if (!(thrown instanceof NodeFenced)) throw thrown;
+    });
     await ctx.notifications.stop();
   }
 

@@ -118,6 +118,18 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect(await b.engine.get('org', id)).toMatchObject({ state: 'running', node: 'b' });
     });
 
+    it('that was made for a stop ends with the next start, and one of an operator does not', async () => {
+      await a.engine.beginDrain('a', { untilRestart: true });
+      expect(await a.engine.drainNode()).toBe(false);
+      await a.engine.stop();
+      a = await cluster.start('a');
+      expect(await b.engine.node('a')).toMatchObject({ cordoned: false, draining: false, drain: null });
+      await b.engine.beginDrain('a');
+      await a.engine.stop();
+      a = await cluster.start('a');
+      expect(await b.engine.node('a')).toMatchObject({ cordoned: true, draining: true });
+    });
+
     it('is refused for a node that is away, or that there is not', async () => {
       await expect(b.engine.beginDrain('c')).rejects.toMatchObject({ code: 'not_found' });
       await cluster.expire('a');

@@ -212,7 +212,7 @@ async function takeName(tx: Transaction, cluster: ClusterOptions, ctx: JoinConte
     await tx.query(
       `UPDATE nodes SET address = $2, data_directory_id = $3, epoch = $4, version = $5, memory_mb = $6, processors = $7,
          lease_until = {now} + $8, fingerprint = $9, cordoned = $10, draining = $11,
-         drain = CASE WHEN $11 = 1 THEN drain ELSE NULL END, forgotten = 0, fenced_at = NULL, joined_at = {now},
+         drain = CASE WHEN CAST($11 AS {integer}) = 1 THEN drain ELSE NULL END, forgotten = 0, fenced_at = NULL, joined_at = {now},
          held_since = CASE WHEN lease_until > {now} THEN held_since ELSE {now} END
        WHERE name = $1`,
       values,
