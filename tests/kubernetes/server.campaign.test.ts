@@ -32,7 +32,15 @@ describe.skipIf(why !== null)(`a server with pods${why === null ? '' : `: ${why}
     dataDir = await makeDataDir();
     const argv = ['--port', '0', '--data-dir', dataDir.path, '--runtime', 'kubernetes,agent-sandbox,process'];
     const config = await readConfig(
-      [...argv, '--set', 'engine.reconcileEveryMs=1s', '--set', 'runtimes.kubernetesRequestMs=2s'],
+      [
+        ...argv,
+        '--set',
+        'engine.reconcileEveryMs=1s',
+        '--set',
+        'engine.collectEveryMs=1s',
+        '--set',
+        'runtimes.kubernetesRequestMs=2s',
+      ],
       { TORPOR_API_KEY: API_KEY },
       dataDir.path,
     );
@@ -119,7 +127,7 @@ describe.skipIf(why !== null)(`a server with pods${why === null ? '' : `: ${why}
     // Its pod is deleted behind our back: the files are recovered, and the same sandbox goes on.
     await deletePod(id);
     await expect.poll(() => stateOf(id), { timeout: 60_000 }).toBe('paused');
-    expect((await torpor.sandboxes.get(id)).lost).toEqual(['processes']);
+    expect((await torpor.sandboxes.get(id)).lost).toEqual(['processes', 'connections']);
     expect((await session.send('three')).output).toBe('one\ntwo\nanswered three\n');
   });
 
