@@ -125,7 +125,8 @@ class Build {
 
   /** Of a sandbox, or of a template that exists only during the build. */
   #newName(): string {
-    return `build-${this.#options.name.slice(0, 40)}-${randomBytes(4).toString('hex')}`;
+    const name = this.#options.name.replace(':', '-').slice(0, 40);
+    return `build-${name}-${randomBytes(4).toString('hex')}`;
   }
 
   /** A stage before number `before`, or an image or template. */
@@ -198,7 +199,8 @@ class Build {
   }
 
   async #find(name: string): Promise<TemplateView | undefined> {
-    if (!/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/.test(name)) return undefined;
+    // A longer name is no name of a template, and an image may have a path.
+    if (!/^[\w.-]{1,63}(?::[\w.-]{1,63})?$/.test(name)) return undefined;
     for await (const template of this.#options.torpor.templates.list({ signal: this.#options.signal }))
       if (template.name === name && template.state === 'ready') return template;
     return undefined;
