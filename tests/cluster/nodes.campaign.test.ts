@@ -20,7 +20,9 @@ const COUNTER = {
   port: 3000,
 };
 
-describe.skipIf(inject('postgresUrl') === null)(`nodes on ${RUNTIME}`, { timeout: 900_000 }, () => {
+const postgres = inject('postgresUrl');
+
+describe.skipIf(postgres === null)(`nodes on ${RUNTIME}`, { timeout: 900_000 }, () => {
   let world: ClusterWorld;
   const nodes = new Map<string, ClusterNode>();
   const node = (name: string): ClusterNode => {
@@ -30,7 +32,7 @@ describe.skipIf(inject('postgresUrl') === null)(`nodes on ${RUNTIME}`, { timeout
   };
 
   beforeAll(async () => {
-    world = await makeClusterWorld({ runtime: RUNTIME, settings: [...LEASE_SETTINGS] });
+    world = await makeClusterWorld(postgres ?? '', { runtime: RUNTIME, settings: [...LEASE_SETTINGS] });
     for (const name of ['a', 'b', 'c']) nodes.set(name, await world.start(name));
     const waiting = () =>
       world.query("SELECT id FROM checkpoints WHERE state = 'sealed' AND replicated_at IS NULL");
