@@ -71,7 +71,9 @@ describe.skipIf(chromium === undefined)('the page', { timeout: 60_000 }, () => {
     await page.getByRole('dialog').getByRole('button', { name: 'Create', exact: true }).click();
     await page.getByRole('heading', { name: 'story' }).waitFor();
     await tab('Terminal').click();
-    await page.locator('.xterm-helper-textarea').waitFor({ state: 'attached' });
+    // The terminal has the focus as soon as it is on the page; keys that are pressed before are not meant for it.
+    const focused = page.locator('.xterm-helper-textarea:focus');
+    await focused.waitFor({ state: 'attached' });
     const screen = page.locator('.xterm-rows');
     await expect.poll(() => screen.textContent(), PATIENCE).toMatch(/\$|#/);
     await page.keyboard.type('echo $((6*7)) > kept.txt; cat kept.txt; is=same\n');
@@ -79,6 +81,7 @@ describe.skipIf(chromium === undefined)('the page', { timeout: 60_000 }, () => {
     // The same shell is there after a look at another part.
     await tab('Summary').click();
     await tab('Terminal').click();
+    await focused.waitFor({ state: 'attached' });
     await page.keyboard.type('echo "the $is shell"\n');
     await expect.poll(() => screen.textContent(), PATIENCE).toContain('the same shell');
   });

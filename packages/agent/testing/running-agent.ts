@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { type AgentClient, type ConnectAgentOptions, connectAgent } from '@torpor/envd';
+import { bundleAgent } from '../src/bundle.ts';
 
 export interface RunningAgent {
   /** Empty at first. The agent's root when it is confined. */
@@ -25,7 +26,7 @@ export interface RunAgentOptions {
   readonly confined?: boolean;
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** The script to run instead of the sources. */
+  /** The script to run instead of the package's bundle. */
   readonly script?: string;
   readonly socket?: boolean;
   /** Descriptor for the agent's stdin, which is /dev/null by default. */
@@ -34,8 +35,6 @@ export interface RunAgentOptions {
   readonly inherited?: { readonly fd: number; readonly as: number };
 }
 
-const SOURCE = join(import.meta.dirname, '../src/main.ts');
-
 export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAgent> {
   const directory = await realpath(await mkdtemp(join(tmpdir(), 'torpor-agent-')));
   const state = await realpath(await mkdtemp(join(tmpdir(), 'torpor-state-')));
@@ -43,7 +42,7 @@ export async function runAgent(options: RunAgentOptions = {}): Promise<RunningAg
   const child = spawn(
     process.execPath,
     [
-      options.script ?? SOURCE,
+      options.script ?? join(await bundleAgent(), 'agent.mjs'),
       '--listen',
       options.socket ? `unix:${socketPath}` : '127.0.0.1:0',
       '--state-dir',

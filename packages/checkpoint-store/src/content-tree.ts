@@ -7,7 +7,7 @@
  */
 import type { BigIntStats } from 'node:fs';
 import { type ContentSelection, isSelected, type ManifestEntry } from '@torpor/engine';
-import { forEachBounded, syncDirectory } from '@torpor/host';
+import { allDone, forEachBounded, syncDirectory } from '@torpor/host';
 import { syncFile } from './durable.ts';
 import { nameToText } from './entry-name.ts';
 import { mapReadErrors, mapWriteErrors, type Place } from './storage-error.ts';
@@ -47,8 +47,8 @@ export async function listContent(
 }
 
 /**
- * Makes the content durable: files first, then directories from the deepest up. The rename that seals the checkpoint comes
- * after that.
+ * Makes the content durable. The rename that seals the checkpoint comes after that, so files and directories need no order
+ * among themselves. Syncs at the same time share commits of the file system's journal.
  */
 export async function syncContent(
   fs: StoreFs,
@@ -61,12 +61,11 @@ export async function syncContent(
     mapWriteErrors({ ...place, entry: entry.path }, path.toString(), () =>
       entry.type === 'directory' ? syncDirectory(path, fs) : syncFile(fs, path),
     );
-  const files = nodes.filter((node) => node.entry.type === 'file');
-  await forEachBounded(files, CALLS_AT_ONCE, sync, signal);
-  // A path sorts before the paths below it.
-  const directories = nodes.filter((node) => node.entry.type === 'directory').reverse();
-  await forEachBounded(directories, CALLS_AT_ONCE, sync, signal);
-  await mapWriteErrors(place, content, () => syncDirectory(content, fs));
+  const synced = nodes.filter(({ entry }) => entry.type === 'file' || entry.type === 'directory');
+  await allDone(
+    forEachBounded(synced, CALLS_AT_ONCE, sync, signal),
+    mapWriteErrors(place, content, () => syncDirectory(content, fs)),
+  );
 }
 
 /** The allocated blocks, which for a sparse file are fewer than its size. Each inode counts once. */

@@ -36,7 +36,7 @@ import {
   systemClock,
   type Verified,
 } from '@torpor/engine';
-import { errnoOf, exists, KeyedMutex, removeTree, syncDirectory } from '@torpor/host';
+import { allDone, errnoOf, exists, KeyedMutex, removeTree, syncDirectory } from '@torpor/host';
 import {
   LayerClaims,
   type LayerId,
@@ -280,14 +280,15 @@ class DirectoryStore implements LayeredCheckpointStore {
       throw conflict(place, 'is not staged');
 
     const nodes = await listContent(this.#fs, content, place, signal);
-    await syncContent(this.#fs, content, nodes, place, signal);
     const entries = nodes.map((node) => node.entry);
     const top = entries.map(({ path }) => path).filter((path) => !path.includes('/'));
     const contents = partsOfContent(manifest.contents ?? [], top);
-    const written = await writeManifest(this.#fs, staged, manifestOf(manifest, contents, entries), place);
+    const [written] = await allDone(
+      writeManifest(this.#fs, staged, manifestOf(manifest, contents, entries), place),
+      syncContent(this.#fs, content, nodes, place, signal),
+    );
     await mapWriteErrors(place, staged, async () => {
-      await syncDirectory(staged, this.#fs);
-      await syncDirectory(join(this.#root, 'staging'), this.#fs);
+      await allDone(syncDirectory(staged, this.#fs), syncDirectory(join(this.#root, 'staging'), this.#fs));
       signal?.throwIfAborted();
       await this.#moveIntoPlace(id);
     });
@@ -316,8 +317,10 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   async #syncParents(): Promise<void> {
-    await syncDirectory(join(this.#root, 'sealed'), this.#fs);
-    await syncDirectory(join(this.#root, 'staging'), this.#fs);
+    await allDone(
+      syncDirectory(join(this.#root, 'sealed'), this.#fs),
+      syncDirectory(join(this.#root, 'staging'), this.#fs),
+    );
   }
 
   async #inspect(

@@ -11,7 +11,7 @@
  */
 import { join } from 'node:path';
 import { type ContentPart, type Manifest, type ManifestEntry, partsOfContent } from '@torpor/engine';
-import { sha256Of, syncDirectory } from '@torpor/host';
+import { allDone, sha256Of, syncDirectory } from '@torpor/host';
 import { checksummedJson, layerReferenceSchema, unwrapChecksummed } from '@torpor/layers';
 import { type CheckpointId, isId, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
@@ -34,7 +34,7 @@ export interface StoredManifest {
   readonly sha256: string;
 }
 
-/** Writes the part records, then the manifest. The caller syncs the directory. */
+/** Writes the part records and the manifest. The caller syncs the directory. */
 export async function writeManifest(
   fs: StoreFs,
   directory: string,
@@ -44,8 +44,10 @@ export async function writeManifest(
   const json = JSON.stringify(manifest);
   // The manifest as a later read returns it: JSON drops and changes some values that a caller may have put into `needs`.
   const written = parseOwn(json);
-  await write(fs, directory, PARTS, partRecords(written), place);
-  await write(fs, directory, MANIFEST, checksummedJson(json), place);
+  await allDone(
+    write(fs, directory, PARTS, partRecords(written), place),
+    write(fs, directory, MANIFEST, checksummedJson(json), place),
+  );
   return { manifest: written, sha256: sha256Of(json) };
 }
 

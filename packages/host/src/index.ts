@@ -1,3 +1,4 @@
+export { allDone } from './all-done.ts';
 export { syncDirectory, writeFileDurably } from './durable-write.ts';
 export { errnoOf, isMissing } from './errno.ts';
 export { exists } from './exists.ts';

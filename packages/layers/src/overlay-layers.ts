@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Clock } from '@torpor/engine';
 import {
+  allDone,
   errnoOf,
   exists,
   hostMountNamespace,
@@ -100,12 +101,10 @@ class OverlayLayers implements Layers {
         const top = this.path(lower[0] as LayerId);
         const isNew = await prepareUpper(this.#pathOf(upper), top, place);
         // In parallel, because each task runs a program. The sandbox starts only after both.
-        const tasks = [
+        await allDone(
           mountOverlay(this.#root, at, options, this.#mounts),
           isNew ? copyMtime(this.#pathOf(upper), top) : undefined,
-        ];
-        await Promise.allSettled(tasks);
-        await Promise.all(tasks);
+        );
       });
     });
   }

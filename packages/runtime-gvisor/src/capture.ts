@@ -6,7 +6,8 @@
 import { access } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Captured, Instance, LayerReference, Staging, Warmth } from '@torpor/engine';
-import type { LayerId, SealRecord } from '@torpor/layers';
+import { allDone } from '@torpor/host';
+import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { type GvisorNeeds, layersPart, MEMORY, MEMORY_PARTS, writeSecrets } from './checkpoint-needs.ts';
@@ -42,13 +43,11 @@ export async function captureInstance(
   // before it writes its memory.
   const whyCold = whyStaysCold(ctx, record, signal);
   const image = await writeMemory(ctx, record, staging, signal);
-  const tasks = [
+  const why = await whyCold;
+  const [, { layers, warmth }] = await allDone(
     packMemory(ctx, image, staging, signal),
-    keepFiles(ctx, instance, record, staging, await whyCold, signal),
-  ] as const;
-  // Neither task outlives the failure of the other.
-  await Promise.allSettled(tasks);
-  const [, { layers, warmth }] = await Promise.all(tasks).catch(async (thrown: unknown) => {
+    keepFiles(ctx, instance, record, staging, why, signal),
+  ).catch(async (thrown: unknown) => {
     await ctx.images.evict(staging.checkpointId);
     throw thrown;
   });
@@ -56,7 +55,7 @@ export async function captureInstance(
 }
 
 /** Why the instance cannot be kept in memory after this capture; null when it can. Never rejects. */
-async function whyStaysCold(
+export async function whyStaysCold(
   ctx: RuntimeContext,
   record: InstanceRecord,
   signal: AbortSignal,
@@ -166,7 +165,8 @@ async function sealFiles(
 ): Promise<LayerReference[]> {
   await requireStaging(path);
   await ctx.files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'upper' } });
-  return sealTop(ctx, record, record.upper, checkpoint, () => ctx.layers.seal(record.upper, signal));
+  await claimStack(ctx, record, record.upper, checkpoint);
+  return sealTop(ctx, record, record.upper, checkpoint, signal);
 }
 
 /**
@@ -184,10 +184,8 @@ async function sealCopy(
   await requireStaging(path);
   const copy = await layers.create();
   try {
-    const references = await sealTop(ctx, record, copy, checkpoint, async () => {
-      await layers.copyInto(copy, record.upper, signal);
-      return layers.seal(copy, signal);
-    });
+    await allDone(claimStack(ctx, record, copy, checkpoint), layers.copyInto(copy, record.upper, signal));
+    const references = await sealTop(ctx, record, copy, checkpoint, signal);
     await files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'copy' } });
     return references;
   } catch (thrown) {
@@ -201,26 +199,38 @@ function requireStaging(path: string): Promise<void> {
   return mapWriteErrors(path, () => access(path));
 }
 
-/**
- * Seals the top layer of a checkpoint and returns the stack of the checkpoint. The claim is written before the layer is
- * sealed. After a crash, every sealed layer can therefore be traced to a checkpoint.
- */
-async function sealTop(
-  { layers, layerStore }: RuntimeContext,
-  { lower, merged, runsc, tools }: InstanceRecord,
+/** The claim is written before the top layer is sealed. After a crash, every sealed layer can be traced to a checkpoint. */
+function claimStack(
+  { layerStore }: RuntimeContext,
+  record: InstanceRecord,
   top: LayerId,
   checkpoint: CheckpointId,
-  seal: () => Promise<SealRecord>,
-): Promise<LayerReference[]> {
-  // The merged layer stands for all lower layers but the last one, which is the template's.
-  const under = merged === null ? lower : lower.slice(-1);
+): Promise<void> {
+  const { merged, runsc, tools } = record;
   const own: LayerId[] = merged === null ? [top] : [top, merged];
-  await layerStore.claim(checkpoint, { layers: [...own, ...under.map(({ id }) => id)], runsc, tools });
-  const sealed = await seal();
+  const layers = [...own, ...under(record).map(({ id }) => id)];
+  return layerStore.claim(checkpoint, { layers, runsc, tools });
+}
+
+/** The layers below those that the checkpoint owns. A merged layer stands for all of them but the last, the template's. */
+function under({ lower, merged }: InstanceRecord): readonly LayerReference[] {
+  return merged === null ? lower : lower.slice(-1);
+}
+
+/** Seals the top layer of a checkpoint, which is claimed, and returns the stack of the checkpoint. */
+async function sealTop(
+  { layers }: RuntimeContext,
+  record: InstanceRecord,
+  top: LayerId,
+  checkpoint: CheckpointId,
+  signal: AbortSignal,
+): Promise<LayerReference[]> {
+  const { merged } = record;
+  const sealed = await layers.seal(top, signal);
   const sealedTop: LayerReference = { id: top, nonce: sealed.nonce, owner: checkpoint };
-  if (merged === null) return [sealedTop, ...under];
+  if (merged === null) return [sealedTop, ...under(record)];
   const { nonce } = await layers.inspect(merged);
-  return [sealedTop, { id: merged, nonce, owner: checkpoint }, ...under];
+  return [sealedTop, { id: merged, nonce, owner: checkpoint }, ...under(record)];
 }
 
 /** Captures the files of an instance whose container is dead: its upper layer, without memory. */

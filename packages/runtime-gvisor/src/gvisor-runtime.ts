@@ -35,7 +35,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { MemoryPressure } from './caches/memory-pressure.ts';
-import { captureDeadInstance, captureInstance } from './capture.ts';
+import { captureDeadInstance, captureInstance, whyStaysCold } from './capture.ts';
 import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
 import { directoryOwnedBy } from './container/container-owner.ts';
 import {
@@ -266,6 +266,8 @@ export class GvisorRuntime implements Runtime {
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
     const record = this.#ctx.files.read(instance);
     if (record === undefined) return;
+    // Of such an instance a copy of the upper layer is sealed. Only the copy is synced, so syncing the original is of no use.
+    if ((await whyStaysCold(this.#ctx, record, signal)) === null) return;
     await this.#ctx.layers.presync(record.upper, signal);
   }
 

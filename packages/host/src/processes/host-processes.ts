@@ -7,6 +7,8 @@ export interface ProcessFacts {
   readonly parent: number;
   /** Children inherit the session, and no process can join the session of another. 0 for threads of the kernel. */
   readonly session: number;
+  /** The process group. All its processes are in one session. */
+  readonly group: number;
   /** Together with the pid this identifies one process until the machine restarts. */
   readonly startedAt: string;
   readonly state: ProcessState;

@@ -12,6 +12,7 @@ describe('parsing /proc', () => {
       pid: 42,
       state: 'stopped',
       parent: 7,
+      group: 8,
       session: 9,
       threads: 3,
       startedAt: '12345',
@@ -41,6 +42,7 @@ describe('parsing ps', () => {
       pid: 12,
       parent: 1,
       session: 12,
+      group: 12,
       startedAt: 'Mon Nov 10 10:00:00 2025',
       state: 'stopped',
     });

@@ -14,6 +14,11 @@ const SLICE = 200;
 
 const PREFIX = 'TORPOR_';
 
+/** The unit of `startedAt`, which Linux fixes for programs on all its common architectures. */
+const TICKS_PER_SECOND = 100;
+/** A process of this age is not worth a call through the thread pool: its memory is small, and it may be gone by then. */
+const YOUNG_TICKS = TICKS_PER_SECOND;
+
 interface KnownVariables {
   readonly startedAt: string;
   readonly lines: readonly string[];
@@ -36,13 +41,23 @@ class LinuxProcesses implements HostProcesses {
     return readFacts(pid);
   }
 
+  /**
+   * Newest first, and the variables of a new process at once: a process that starts its successor and exits is gone within a
+   * millisecond, and its environment with it.
+   */
   async all(): Promise<ProcessFacts[]> {
-    const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number);
+    const pids = readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number)
+      .toSorted((a, b) => b - a);
+    const youngSince = Number.parseFloat(text('/proc/uptime')) * TICKS_PER_SECOND - YOUNG_TICKS;
     const found: ProcessFacts[] = [];
     for (const [index, pid] of pids.entries()) {
       if (index % SLICE === SLICE - 1) await setImmediate();
       const facts = readFacts(pid);
-      if (facts !== undefined) found.push(facts);
+      if (facts === undefined) continue;
+      found.push(facts);
+      if (Number(facts.startedAt) >= youngSince) this.#readVariables(facts, text(`/proc/${pid}/environ`));
     }
     const present = new Set(pids);
     for (const pid of this.#variables.keys()) if (!present.has(pid)) this.#variables.delete(pid);
@@ -54,6 +69,13 @@ class LinuxProcesses implements HostProcesses {
     if (known?.startedAt === startedAt) return known.lines;
     // Asynchronous, because this read waits for the lock of the process's memory.
     const environment = await readFile(`/proc/${pid}/environ`, 'latin1').catch(() => '');
+    return this.#readVariables({ pid, startedAt }, environment);
+  }
+
+  #readVariables(
+    { pid, startedAt }: Pick<ProcessFacts, 'pid' | 'startedAt'>,
+    environment: string,
+  ): readonly string[] {
     const lines = environment.split('\0').filter((line) => line.startsWith(PREFIX));
     // The environment is empty for a moment while a process executes another program.
     if (environment !== '') this.#variables.set(pid, { startedAt, lines });
@@ -108,6 +130,7 @@ export function parseStat(line: string): (ProcessFacts & { readonly threads: num
     pid: Number.parseInt(line, 10),
     state: parseState(fields[0] ?? ''),
     parent: Number(fields[1]),
+    group: Number(fields[2]),
     session: Number(fields[3]),
     threads: Number(fields[17]),
     startedAt: fields[19] ?? '',

@@ -42,6 +42,7 @@ export function parseLine(line: string): ProcessFacts | undefined {
     parent: Number(parent),
     // The process group is used as the session, which `ps` does not show on every system.
     session: Number(group),
+    group: Number(group),
     startedAt,
     state: /^[Tt]/.test(state)
       ? 'stopped'

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { LayerReference } from '@torpor/engine';
-import { refuseMountsBelow, removeTree } from '@torpor/host';
+import { allDone, refuseMountsBelow, removeTree } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import type { Attachment, Bytes } from '@torpor/network';
 import type { Network, Resources } from '@torpor/protocol';
@@ -120,10 +120,8 @@ export async function setUpContainer(
     return hostResources;
   };
   const lower = source.lower.map(({ id }) => id);
-  const tasks = [setUpHost(), ctx.layers.mount(rootfs, lower, upper)] as const;
-  // When one task fails, wait for the other: nothing may be made after the caller has cleaned up.
-  await Promise.allSettled(tasks);
-  const [hostResources] = await Promise.all(tasks);
+  // When one task fails, the other ends first: nothing may be made after the caller has cleaned up.
+  const [hostResources] = await allDone(setUpHost(), ctx.layers.mount(rootfs, lower, upper));
   return { ...hostResources, upper };
 }
 

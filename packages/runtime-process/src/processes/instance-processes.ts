@@ -33,8 +33,7 @@ export async function findProcesses(host: HostProcesses, membership: Membership)
   const found = new Map(agents.map((facts) => [facts.pid, facts]));
   // Relatives of the agent are members, so their environments need not be read, which is the slowest step.
   addRelatives(found, all);
-  // Newest first: a process that starts its successor and exits is gone soon, and its environment with it.
-  const others = all.filter(({ pid }) => !found.has(pid)).toSorted((a, b) => b.pid - a.pid);
+  const others = all.filter(({ pid }) => !found.has(pid));
   await forEachBounded(others, READS_AT_ONCE, async (facts) => {
     if (await belongs(host, membership, facts)) found.set(facts.pid, facts);
   });

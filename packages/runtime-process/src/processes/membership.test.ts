@@ -35,6 +35,7 @@ describe('the processes of an instance', () => {
     pid,
     parent,
     session,
+    group: session,
     startedAt: String(pid),
     state: 'running',
   });

@@ -9,7 +9,8 @@ const [first, second, third] = [1, 2, 3].map(
   (n): ProcessFacts => ({
     pid: 2 ** 30 + n,
     parent: 1,
-    session: 7,
+    session: 2 ** 30,
+    group: 2 ** 30,
     startedAt: String(n),
     state: 'running',
   }),

@@ -98,7 +98,8 @@ export async function killAll(processes: InstanceProcesses, signal: AbortSignal)
   let wanted = QUIET_LOOKS;
   for (let quiet = 0, round = 0; quiet < wanted; round++) {
     signal.throwIfAborted();
-    for (const facts of await processes.find()) {
+    const found = await processes.find();
+    for (const facts of found) {
       if (round > 0 && !seen.has(facts.pid)) wanted = FORKING_QUIET_LOOKS;
       seen.add(facts.pid);
       ending.set(facts.pid, facts);
@@ -109,13 +110,23 @@ export async function killAll(processes: InstanceProcesses, signal: AbortSignal)
       if (wanted > QUIET_LOOKS) await pause(processes.clock, quiet, signal);
       continue;
     }
+    for (const group of groupsOf(found)) send(-group, 'SIGKILL');
     for (const user of processes.users) await signalUser(user, 'KILL');
     for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of ending.keys()) send(pid, name);
     await pause(processes.clock, round, signal);
   }
 }
 
-/** A process that has ended in the meantime is ignored. */
+/**
+ * The kernel signals all processes of a group in one step, during which none of them can fork. So a process that has already
+ * started its successor and exited does not save the successor.
+ */
+function groupsOf(members: readonly ProcessFacts[]): Set<number> {
+  // -1 and 0 would name all processes of the machine, and those of the server.
+  return new Set(members.map(({ group }) => group).filter((group) => group > 1));
+}
+
+/** A process or a group (a negative number) that has ended in the meantime is ignored. */
 function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
