@@ -40,9 +40,6 @@ export interface WorldOptions {
   readonly settings?: readonly string[];
 }
 
-/** Short, so that tests need not wait; long against the pauses of a busy machine. */
-export const LEASE_SETTINGS = ['engine.nodeLeaseMs=6s', 'engine.nodeStopMs=2s'] as const;
-
 /** `postgres` is the address of a server in which a database is made. */
 export async function makeClusterWorld(postgres: string, options: WorldOptions = {}): Promise<ClusterWorld> {
   const { runtime = 'process', settings = [] } = options;

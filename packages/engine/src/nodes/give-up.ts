@@ -120,7 +120,7 @@ async function failStart(giving: Giving, event: 'sandbox.failed' | 'sandbox.resu
 async function endKill({ ctx, tx, sandbox, open }: Giving): Promise<void> {
   const now = ctx.clock.now();
   await deleteActivity(tx, sandbox.id);
-  if (open !== undefined) await endOperation(tx, open, now, { outcome: 'succeeded', result: {} } as never);
+  if (open?.kind === 'kill') await endOperation(tx, open, now, { outcome: 'succeeded', result: {} });
   const change = { endsAt: null, evidence: 'ledger', observedAt: now } as const;
   const operationId = open?.id ?? null;
   const jobEvents = await jobsAtEnd(ctx, tx, sandbox, 'sandbox_killed', operationId);

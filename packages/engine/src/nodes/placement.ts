@@ -60,7 +60,7 @@ function atHand(nodes: readonly Node[], checkpoint: Checkpoint | undefined): Nod
   return nodes.find(({ name }) => name === checkpoint.node);
 }
 
-/** At random: servers that decide at the same time do not all choose the same node. */
+/** At random, by new ids: servers that decide at the same time do not all choose the same node. */
 function someOf(ctx: Context, nodes: readonly Node[]): Node[] {
   const shuffled = nodes
     .map((node) => ({ node, at: ctx.ids.next('evt') }))
