@@ -1,4 +1,5 @@
 /** Several servers as nodes on this machine: one PostgreSQL, one store in a directory, a data directory and a port for each. */
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -6,12 +7,15 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import pg from 'pg';
+import { promisify } from 'node:util';
+import { openPostgres } from '@torpor/database';
+import { findPostgres } from '../../scripts/setup/postgresql.mjs';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 
-export const CLUSTER_SECRET = 'c1a5'.repeat(16);
+const execute = promisify(execFile);
+const CLUSTER_SECRET = 'c1a5'.repeat(16);
 
-export interface NodeOptions {
+interface NodeOptions {
   readonly env?: Readonly<Record<string, string>>;
   readonly flags?: readonly string[];
 }
@@ -95,23 +99,22 @@ async function untilGuardIsGone(dataDir: string): Promise<void> {
 
 async function freshDatabase(server: string) {
   const name = `torpor_cluster_${randomBytes(6).toString('hex')}`;
-  const run = async (url: string, sql: string, params: readonly unknown[] = []) => {
-    const client = new pg.Client({ connectionString: url });
-    await client.connect();
-    try {
-      return await client.query(sql, [...params]);
-    } finally {
-      await client.end();
-    }
-  };
-  await run(server, `CREATE DATABASE ${name}`);
+  const program = join(findPostgres() ?? '', 'psql');
+  const administer = (sql: string) => execute(program, ['--quiet', '--command', sql, server]);
+  await administer(`CREATE DATABASE ${name}`);
   const url = new URL(server);
   url.pathname = `/${name}`;
   return {
     url: url.href,
-    query: async <T extends object>(sql: string, params: readonly unknown[] = []) =>
-      (await run(url.href, sql, params)).rows as T[],
-    drop: async () => void (await run(server, `DROP DATABASE ${name} WITH (FORCE)`)),
+    query: async <T extends object>(sql: string, params: readonly unknown[] = []) => {
+      const db = await openPostgres({ url: url.href });
+      try {
+        return (await db.query(sql, params as never)) as unknown as T[];
+      } finally {
+        await db.close();
+      }
+    },
+    drop: () => administer(`DROP DATABASE ${name} WITH (FORCE)`),
   };
 }
 

@@ -4,6 +4,7 @@ import { connect as connectHttp2 } from 'node:http2';
 import { createServer, type Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
+import { TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import {
@@ -350,6 +351,24 @@ describe('a request that was passed on', () => {
     const answer = await ask(a.port, host, { method: 'POST', body: 'x'.repeat(1_000) });
     expect(answer.text).toBe(`from c: ${'x'.repeat(1_000)}`);
   });
+
+  it.each(['a', 'b'])(
+    'waits for a sandbox that leaves its node, and is answered from the new one (client at %s)',
+    async (entrance) => {
+      await remake({ a: {}, b: {}, c: {} });
+      const c = world.nodes['c'] as HopNode;
+      const moved = c.sandboxes.make();
+      c.sandboxes.adopt(sandbox.id, moved);
+      await c.serve(moved, (_, response) => void response.end('from c'));
+      b.sandboxes.become(sandbox.id, { state: 'paused' });
+      sandbox.onWake = async () => {
+        world.homes.set(sandbox.id, 'c');
+        throw new TorporError('unreachable', 'The sandbox has left this node.');
+      };
+      const node = world.nodes[entrance] as HopNode;
+      expect(await ask(node.port, node.hostOf(sandbox))).toMatchObject({ status: 200, text: 'from c' });
+    },
+  );
 
   it('is answered by the node that it was placed on, although that node would choose another one', async () => {
     await b.serve(sandbox, (_, response) => void response.end('ok'));

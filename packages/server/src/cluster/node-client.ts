@@ -7,7 +7,7 @@ import type { HopSigner } from '@torpor/gateway';
 import { TorporError } from '@torpor/protocol';
 
 /** The path of `routes/hand-over.ts`. */
-export function handOverPath(sandboxId: string, org: string): string {
+function handOverPath(sandboxId: string, org: string): string {
   return `/v1/cluster/sandboxes/${sandboxId}/resume?org=${encodeURIComponent(org)}`;
 }
 

@@ -61,7 +61,9 @@ async function firstSecret(ctx: SharedSecretContext): Promise<Uint8Array | undef
   const [known] = await db.query('SELECT name FROM shared_secrets WHERE name = $1', [NAME]);
   if (known !== undefined) return undefined;
   const [home] = await db.query<{ id: string }>('SELECT id FROM home WHERE one = 1');
-  if (home !== undefined && home.id !== dataDirectoryId) {
+  const [node] = await db.query('SELECT name FROM nodes LIMIT 1');
+  // An operator may have removed the secret of a database that nodes share, to have a new one made.
+  if (node === undefined && home !== undefined && home.id !== dataDirectoryId) {
     throw new TorporError(
       'in_use',
       `This database belongs to a server without --node, with the data directory ${home.id}.`,
