@@ -151,6 +151,7 @@ const NAMING: readonly Asked[] = [
 
 /** Routes about all organisations. They have tests of their own. */
 const OPERATORS_ONLY = [
+  '/v1/nodes',
   '/metrics',
   '/v1/admin/disk',
   '/v1/admin/awake',
