@@ -261,6 +261,13 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./commands/org.ts'),
   },
   {
+    name: 'node',
+    aliases: ['nodes'],
+    group: SERVER,
+    summary: 'manage the nodes of a cluster (ls, get, cordon, uncordon, drain, forget)',
+    load: () => import('./commands/node.ts'),
+  },
+  {
     name: 'usage',
     group: SERVER,
     summary: 'show the usage of an organisation',

@@ -7,7 +7,14 @@ export type Dialect = Database['dialect'];
 
 const KEYWORDS: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
   // SQLite has one writer at a time, so rows are never locked. STRICT tables accept only SQLite's own type names.
-  sqlite: { 'FOR UPDATE': '', 'SKIP LOCKED': '', integer: 'INTEGER', real: 'REAL', strict: 'STRICT' },
+  sqlite: {
+    'FOR UPDATE': '',
+    'SKIP LOCKED': '',
+    integer: 'INTEGER',
+    real: 'REAL',
+    strict: 'STRICT',
+    now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+  },
   // PostgreSQL's INTEGER has 32 bits, too few for times in milliseconds.
   postgres: {
     'FOR UPDATE': 'FOR UPDATE',
@@ -15,6 +22,8 @@ const KEYWORDS: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
     integer: 'BIGINT',
     real: 'DOUBLE PRECISION',
     strict: '',
+    // Of the moment, not of the beginning of the transaction.
+    now: 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)',
   },
 };
 

@@ -6,6 +6,8 @@ import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
 import type { JobWatch } from './jobs/watch.ts';
 import type { NotificationSubscription } from './ledger/notification-subscription.ts';
+import type { Directory } from './nodes/directory.ts';
+import type { Membership } from './nodes/membership.ts';
 import type { Operations } from './operations/operations.ts';
 import type { CheckpointStore } from './ports/checkpoint-store.ts';
 import type { Clock } from './ports/clock.ts';
@@ -55,9 +57,12 @@ export interface Context {
   readonly replicator: Replicator | undefined;
   /** How durable a checkpoint is before a pause is answered, unless the caller says otherwise. */
   readonly durability: PauseDurability;
+  /** This server as a node: `local` unless it is one of several. */
+  readonly node: Membership;
+  readonly directory: Directory;
   /** This server's id in the database; new with every start. */
   readonly serverId: string;
-  /** True when this server holds the lock of the data directory: no other server uses this database. */
+  /** True when this server holds the lock of the data directory: no other server works on the sandboxes of this node. */
   readonly ownsDataDirectory: boolean;
   /** The id of the data directory that holds the sandboxes and checkpoints. */
   readonly dataDirectoryId: string;

@@ -17,14 +17,28 @@ import { JobWatch } from './jobs/watch.ts';
 import { readAudit } from './ledger/audit-entries.ts';
 import { NotificationSubscription } from './ledger/notification-subscription.ts';
 import { follow, newestPosition, readEvents, readEventsBackwards } from './ledger/read.ts';
+import { Directory } from './nodes/directory.ts';
+import { fencedDatabase } from './nodes/fenced-database.ts';
+import { Membership } from './nodes/membership.ts';
+import { beginDrain, cordonNode, forgetNode, uncordonNode } from './nodes/operator.ts';
 import { Operations } from './operations/operations.ts';
+import type { ClusterOptions } from './ports/nodes.ts';
 import type { Replicas } from './ports/replicas.ts';
 import { noTracing, type Tracing } from './ports/tracing.ts';
 import { agent, dial, diskUsage } from './queries/addresses.ts';
-import { builtInTemplate, runtimes, template, templateLog, templates } from './queries/catalogue.ts';
+import {
+  builtInTemplate,
+  runtimes,
+  template,
+  templateDefinition,
+  templateLog,
+  templates,
+} from './queries/catalogue.ts';
 import { checkpoint, checkpoints, namedCheckpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
 import { allJobs, job, jobs } from './queries/jobs.ts';
+import { node, nodes } from './queries/nodes.ts';
 import { operation, operations } from './queries/operations.ts';
+import { nodeDirectory, placeOf } from './queries/placement.ts';
 import { replication } from './queries/replication.ts';
 import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
 import { Replicator } from './replication/replicator.ts';
@@ -52,7 +66,13 @@ import { setRetention } from './verbs/retention.ts';
 import { rollback } from './verbs/rollback.ts';
 import { setServices } from './verbs/services.ts';
 import { snapshot } from './verbs/snapshot.ts';
-import { nameTemplate, prepareTemplate, refuseTemplate } from './verbs/templates.ts';
+import {
+  copyTemplate,
+  nameTemplate,
+  nameTemplates,
+  prepareTemplate,
+  refuseTemplate,
+} from './verbs/templates.ts';
 import { verify } from './verbs/verify.ts';
 
 /** Functions that take the context first. */
@@ -76,12 +96,18 @@ const VERBS = {
   prepareTemplate,
   refuseTemplate,
   nameTemplate,
+  nameTemplates,
+  copyTemplate,
   deleteTemplate,
   setTemplatePhase,
   trackProcess,
   compareJobs,
   expirePaused,
   heartbeat,
+  cordonNode,
+  uncordonNode,
+  beginDrain,
+  forgetNode,
 };
 
 const QUERIES = {
@@ -106,11 +132,16 @@ const QUERIES = {
   runtimes,
   templates,
   template,
+  templateDefinition,
   templateLog,
   builtInTemplate,
   disk,
   audit,
   replication,
+  nodes,
+  node,
+  nodeDirectory,
+  placeOf,
 };
 
 /** Functions that take the database first. */
@@ -146,6 +177,8 @@ export type EngineDependencies = Omit<
   | 'replicator'
   | 'storeSettings'
   | 'durability'
+  | 'node'
+  | 'directory'
 > & {
   /** Absent: nothing is traced. */
   readonly tracing?: Tracing;
@@ -155,6 +188,8 @@ export type EngineDependencies = Omit<
   readonly replicas?: Replicas | undefined;
   readonly storeSettings?: StoreSettings;
   readonly durability?: PauseDurability;
+  /** Absent: this server is alone on its database, or shares its data directory with the others. */
+  readonly cluster?: ClusterOptions | undefined;
 };
 
 export type Engine = ReturnType<typeof createEngine>;
@@ -166,15 +201,19 @@ export function createEngine({
   replicas,
   storeSettings = DEFAULT_STORE_SETTINGS,
   durability = 'sealed',
-  ...parts
+  cluster,
+  ...given
 }: EngineDependencies) {
   const stopping = new AbortController();
+  const membership = new Membership(given.db, cluster);
+  const parts = membership.isClustered ? { ...given, db: fencedDatabase(given.db, membership) } : given;
   const notifications = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
   const ctx: Context = {
     ...parts,
     tracing,
+    node: membership,
     notifications,
-    operations: new Operations({ ...parts, tracing }, notifications),
+    operations: new Operations({ ...parts, tracing, node: membership }, notifications),
     background: new Background(parts.report),
     restores: new RestoreHistory(parts.clock),
     templateLog: new TemplateLog(),
@@ -186,6 +225,7 @@ export function createEngine({
     jobWatch: new JobWatch(() => ctx),
     endedInstances: new EndedInstances(() => ctx),
     disk: new DiskWatch(reserve),
+    directory: new Directory(() => ctx),
   };
   const refusals = new NetworkRefusals(ctx);
   for (const runtime of ctx.runtimes.values()) {

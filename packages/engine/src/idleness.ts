@@ -36,14 +36,20 @@ export async function idleAt(db: Queryable, id: SandboxId): Promise<number | nul
   return row?.idle_at ?? null;
 }
 
-/** Running sandboxes whose idle time has run out, in pages by id. */
-export async function listIdle(db: Queryable, now: number, after: string, limit: number): Promise<Sandbox[]> {
+/** Running sandboxes of a node whose idle time has run out, in pages by id. */
+export async function listIdle(
+  db: Queryable,
+  node: string,
+  now: number,
+  after: string,
+  limit: number,
+): Promise<Sandbox[]> {
   const columns = SANDBOX_COLUMNS.split(',').map((column) => `s.${column.trim()}`);
   const rows = await db.query(
     `SELECT ${columns.join(', ')} FROM sandbox_activity a JOIN sandboxes s ON s.id = a.sandbox_id
-     WHERE a.idle_at IS NOT NULL AND a.idle_at <= $1 AND s.state = 'running' AND s.id > $2
+     WHERE a.idle_at IS NOT NULL AND a.idle_at <= $1 AND s.state = 'running' AND s.id > $2 AND s.node = $4
      ORDER BY s.id LIMIT $3`,
-    [now, after, limit],
+    [now, after, limit, node],
   );
   return rows.map(toSandbox);
 }

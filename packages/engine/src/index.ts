@@ -31,6 +31,7 @@ export * from './ports/clock.ts';
 export * from './ports/database.ts';
 export * from './ports/ids.ts';
 export * from './ports/image.ts';
+export * from './ports/nodes.ts';
 export * from './ports/processes.ts';
 export * from './ports/replicas.ts';
 export * from './ports/runtime.ts';

@@ -3,8 +3,12 @@ import type { SandboxId, SandboxView } from '@torpor/protocol';
 import type { Context } from './context.ts';
 import type { DiskState } from './disk/watch.ts';
 import { Leases } from './idleness.ts';
+import { drainRound } from './nodes/drain.ts';
+import { fenceDeadNodes } from './nodes/fence.ts';
+import { NodeFenced } from './nodes/membership.ts';
 import { forgetExpiredKeys } from './operations/idempotency.ts';
 import { EgressCounts } from './orgs/egress.ts';
+import type { NodeDirectory } from './ports/nodes.ts';
 import type { Runtime } from './ports/runtime.ts';
 import { sandboxView } from './queries/sandboxes.ts';
 import { expirePaused } from './retention/expire.ts';
@@ -17,14 +21,9 @@ import {
   inspectCheckpoints,
 } from './upkeep/checkpoint-inspection.ts';
 import { collectCheckpoints, scrubCheckpoints } from './upkeep/collector.ts';
+import { PeriodicCheckpoints } from './upkeep/periodic-checkpoints.ts';
 import { compareSandbox, type ReconcileRound, reconcile } from './upkeep/reconciler.ts';
-import {
-  claimHome,
-  deleteDeadServers,
-  deregisterServer,
-  heartbeat,
-  markDeadServers,
-} from './upkeep/servers.ts';
+import { deleteDeadServers, deregisterServer, heartbeat, markDeadServers } from './upkeep/servers.ts';
 import { Sweeper } from './upkeep/sweeper.ts';
 import { applyNetworks } from './verbs/network.ts';
 
@@ -33,9 +32,12 @@ const SCRUBBED_PER_ROUND = 2;
 
 export class Rounds {
   readonly leases: Leases;
+  /** Where sandboxes live. */
+  readonly directory: NodeDirectory;
   readonly #ctx: Context;
   readonly #sweeper: Sweeper;
   readonly #egress: EgressCounts;
+  readonly #periodic: PeriodicCheckpoints;
   /** The templates that are being renewed, and whether to look at them again. */
   readonly #renewals = new Map<string, { again: boolean }>();
   readonly #stopping: AbortController;
@@ -43,6 +45,7 @@ export class Rounds {
   readonly #running: Promise<void>[] = [];
   #comparing: Promise<ReconcileRound> | undefined;
   #collecting: Promise<void> | undefined;
+  #draining: Promise<boolean> | undefined;
   #askedProviders = Number.NEGATIVE_INFINITY;
 
   /** `stopping` is the controller of `ctx.stopping`. */
@@ -50,21 +53,31 @@ export class Rounds {
     this.#ctx = ctx;
     this.#stopping = stopping;
     this.leases = new Leases(ctx);
+    this.directory = ctx.directory;
     this.#sweeper = new Sweeper(ctx, this.leases);
     this.#egress = new EgressCounts(ctx);
+    this.#periodic = new PeriodicCheckpoints(ctx);
   }
 
   /** Joins the database, repairs what a crash left behind, and begins the rounds. */
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<ReconcileRound> {
     const ctx = this.#ctx;
     const { settings } = ctx;
-    await claimHome(ctx);
+    await ctx.node.join(ctx);
     await heartbeat(ctx);
     await markDeadServers(ctx);
     await this.checkDisk().catch((error: unknown) => ctx.report('looking at the disk failed', { error }));
     // Beats from the first moment to the last: other servers must not take over what this server still works on.
     if (options.rounds) {
       this.#every(settings.serverLeaseMs / 3, 'heartbeat', () => heartbeat(ctx), this.#leaving.signal);
+      if (ctx.node.isClustered) {
+        this.#every(
+          settings.nodeLeaseMs / 3,
+          'renewing the lease',
+          () => this.renewLease(),
+          this.#leaving.signal,
+        );
+      }
     }
     await ctx.replicator?.start();
     await ctx.notifications.start(ctx.db);
@@ -77,6 +90,8 @@ export class Rounds {
     if (options.rounds) {
       this.#every(settings.activityEveryMs / 2, 'activity', () => this.leases.flush());
       this.#every(settings.sweepEveryMs, 'sweep', () => this.sweep());
+      this.#every(settings.sweepEveryMs, 'periodic checkpoints', () => this.checkpointRunning());
+      if (ctx.node.isClustered) this.#every(settings.sweepEveryMs, 'drain', () => this.drainNode());
       this.#every(settings.reconcileEveryMs, 'reconcile', () => this.#compare());
       this.#every(settings.inspectEveryMs, 'looking at checkpoints', () => this.#inspect());
       this.#every(settings.activityEveryMs, 'egress', () => this.countEgress());
@@ -91,6 +106,13 @@ export class Rounds {
     return round;
   }
 
+  /** Renews the lease of the node, and looks at the leases of the others. */
+  async renewLease(): Promise<void> {
+    const ctx = this.#ctx;
+    await ctx.node.renew(ctx);
+    await fenceDeadNodes(ctx);
+  }
+
   /** Finishes what is under way and leaves running sandboxes running. */
   async stop(): Promise<void> {
     const ctx = this.#ctx;
@@ -101,7 +123,12 @@ export class Rounds {
     await ctx.background.idle();
     await this.countEgress().catch((error: unknown) => ctx.report('egress failed', { error }));
     this.#leaving.abort();
-    await deregisterServer(ctx);
+    // What runs on has a whole lease until the next server of this node.
+    await ctx.node.renew(ctx).catch((error: unknown) => ctx.report('renewing the lease failed', { error }));
+    // A node that was fenced can write nothing any more; its row is deleted by its next server.
+    await deregisterServer(ctx).catch((thrown: unknown) => {
+      if (!(thrown instanceof NodeFenced)) throw thrown;
+    });
     await ctx.notifications.stop();
   }
 
@@ -155,6 +182,19 @@ export class Rounds {
   /** One round of lifetimes and idleness. */
   sweep(): Promise<void> {
     return this.#sweeper.round();
+  }
+
+  /** Seals the running sandboxes that ask for it and are due. */
+  checkpointRunning(): Promise<void> {
+    return this.#periodic.round();
+  }
+
+  /** One round of a drain of this node; does nothing when it is not being drained. Returns whether anything is left. */
+  drainNode(): Promise<boolean> {
+    this.#draining ??= drainRound(this.#ctx).finally(() => {
+      this.#draining = undefined;
+    });
+    return this.#draining;
   }
 
   /** Writes the traffic that the runtimes have counted since the last time. */

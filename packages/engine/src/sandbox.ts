@@ -83,11 +83,16 @@ export interface Sandbox {
   readonly memoryMb: number | null;
   /** Whether the runtime counts the bytes that the sandbox exchanges with the outside. */
   readonly countsEgress: boolean;
+  /** The node that runs the sandbox, or has run it last. */
+  readonly node: string;
+  /** How often a running sandbox is sealed in place; null: not. */
+  readonly checkpointEveryMs: number | null;
 }
 
 export const SANDBOX_COLUMNS = `id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
   on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, lost_checkpoint,
-  observed_at, evidence, created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms, unused_since, deletes_at`;
+  observed_at, evidence, created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms, unused_since, deletes_at,
+  node, checkpoint_every_ms`;
 
 /** A row of the table; its constraints keep these types. */
 interface SandboxRow extends Row {
@@ -120,6 +125,8 @@ interface SandboxRow extends Row {
   readonly delete_paused_after_ms: number | null;
   readonly unused_since: number | null;
   readonly deletes_at: number | null;
+  readonly node: string;
+  readonly checkpoint_every_ms: number | null;
 }
 
 /** `found` has the columns of `SANDBOX_COLUMNS`. */
@@ -156,6 +163,8 @@ export function toSandbox(found: Row): Sandbox {
     deletesAt: row.deletes_at,
     memoryMb: row.memory_mb,
     countsEgress: row.counts_egress === 1,
+    node: row.node,
+    checkpointEveryMs: row.checkpoint_every_ms,
   };
 }
 
@@ -192,9 +201,9 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
   await tx.query(
     `INSERT INTO sandboxes (id, org, name, runtime, template, config, metadata, timeout_ms, on_timeout, idle_ms,
        on_idle, state, seq, generation, base_id, checkpoint_id, ends_at, lost, reason, observed_at, evidence,
-       created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms)
+       created_at, started_at, memory_mb, counts_egress, delete_paused_after_ms, node, checkpoint_every_ms)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'creating', 0, 0, NULL, NULL, NULL, '[]', NULL, $12,
-       'ledger', $12, NULL, $13, $14, $15)`,
+       'ledger', $12, NULL, $13, $14, $15, $16, $17)`,
     [
       sandbox.id,
       sandbox.org,
@@ -211,6 +220,8 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
       sandbox.memoryMb,
       sandbox.countsEgress ? 1 : 0,
       sandbox.deletePausedAfterMs,
+      sandbox.node,
+      sandbox.checkpointEveryMs,
     ],
   );
   for (const [key, value] of Object.entries(sandbox.metadata)) {
@@ -269,6 +280,8 @@ export async function updateSandbox(
 
 export interface SandboxFilter {
   readonly org?: string;
+  /** The sandboxes of one node. */
+  readonly node?: string | undefined;
   readonly states?: readonly SandboxState[];
   readonly metadata?: Readonly<Record<string, string>>;
   readonly name?: string | undefined;
@@ -286,6 +299,7 @@ const BEING_COPIED = `EXISTS (SELECT 1 FROM operations o
 function conditionsOf(filter: SandboxFilter, mark: (value: string | number) => string): string[] {
   const conditions: string[] = [];
   if (filter.org !== undefined) conditions.push(`org = ${mark(filter.org)}`);
+  if (filter.node !== undefined) conditions.push(`node = ${mark(filter.node)}`);
   if (filter.name !== undefined) conditions.push(`name = ${mark(filter.name)}`);
   if (filter.states !== undefined) conditions.push(`state IN (${filter.states.map(mark).join(', ')})`);
   if (filter.awake === true) conditions.push(`(state = 'running' OR (${NOT_RUNNING} AND ${BEING_COPIED}))`);

@@ -31,6 +31,26 @@ export const ENGINE_SETTINGS = {
     'How long a server counts as alive without a heartbeat; it sends three heartbeats in that time. Then other servers take over its operations.',
     { min: 300 },
   ),
+  nodeLeaseMs: duration(
+    30_000,
+    'How long a node counts as alive without a renewal of its lease; it sends three renewals in that time. Then other nodes take its sandboxes over.',
+    { min: 300 },
+  ),
+  nodeStopMs: duration(
+    5_000,
+    'How long before the end of its lease a node that could not renew it ends everything that it runs.',
+    { min: 0 },
+  ),
+  nodeDrainMs: duration(
+    300_000,
+    'How long a stop with --drain-on-stop waits until the sandboxes have moved to other nodes.',
+    { min: 0 },
+  ),
+  nodeClockMs: duration(
+    10_000,
+    'A node whose clock differs from that of the database by more than this does not join.',
+    { min: 100, max: YEAR_MS },
+  ),
   reconcileEveryMs: duration(30_000, 'How often the reconciler compares what runs with what should run.', {
     min: 100,
   }),
@@ -167,4 +187,5 @@ export const ENGINE_SETTING_ORDER: readonly SettingOrder<typeof ENGINE_SETTINGS>
   ['captureMs', '<', 'operationMs'],
   ['observeMs', '<=', 'callMs'],
   ['drainMs', '<', 'operationMs'],
+  ['nodeStopMs', '<', 'nodeLeaseMs'],
 ];

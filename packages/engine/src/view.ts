@@ -43,6 +43,8 @@ export function viewSandbox(
     idleSeconds: sandbox.idleMs / 1_000,
     onIdle: sandbox.onIdle,
     autoResume: config.autoResume,
+    checkpointEverySeconds: sandbox.checkpointEveryMs === null ? null : sandbox.checkpointEveryMs / 1_000,
+    node: sandbox.node,
     fallback: [...config.fallback],
     preview: config.preview,
     ...(config.requestHost === undefined ? {} : { requestHost: config.requestHost }),

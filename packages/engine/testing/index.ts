@@ -1,3 +1,4 @@
+export * from './cluster.ts';
 export * from './failure-of.ts';
 export * from './fake-processes.ts';
 export * from './faulty-runtime.ts';

@@ -1,13 +1,20 @@
 /** A store of replicas in memory for the tests of the engine, with faults that a real one cannot show on demand. */
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import type { ReplicaObject, ReplicaPart, Replicas, StoredReplica } from '../src/ports/replicas.ts';
-import type { VirtualStore } from './virtual-files.ts';
+import type { VirtualCopy, VirtualStore } from './virtual-files.ts';
 
 const KEY_ID = '00'.repeat(8);
 
+/** What several machines share. */
+export class MemoryBucket {
+  readonly objects = new Set<string>();
+  readonly copies = new Map<CheckpointId, VirtualCopy>();
+  keys = 0;
+}
+
 export class MemoryReplicas implements Replicas {
   readonly url: string;
-  readonly objects = new Set<string>();
+  readonly objects: Set<string>;
   /** Thrown by every call to the store. */
   failure: TorporError | undefined;
   /** Uploads wait for it. */
@@ -15,11 +22,14 @@ export class MemoryReplicas implements Replicas {
   /** What each checkpoint needs beside its own record, such as a layer that others need too. */
   readonly shared: ReplicaPart[] = [];
   readonly #store: VirtualStore;
-  #keys = 0;
+  readonly #bucket: MemoryBucket;
 
-  constructor(store: VirtualStore, url = 'memory://replicas') {
+  /** Several machines have one bucket, and each its own store. */
+  constructor(store: VirtualStore, url = 'memory://replicas', bucket: MemoryBucket = new MemoryBucket()) {
     this.#store = store;
     this.url = url;
+    this.#bucket = bucket;
+    this.objects = bucket.objects;
   }
 
   location(key: string): string {
@@ -31,7 +41,7 @@ export class MemoryReplicas implements Replicas {
   }
 
   newKey({ kind, subject }: { readonly kind: string; readonly subject: string }): string {
-    return `${kind}/${subject}-${++this.#keys}`;
+    return `${kind}/${subject}-${++this.#bucket.keys}`;
   }
 
   async partsOf(id: CheckpointId): Promise<readonly ReplicaPart[]> {
@@ -39,7 +49,9 @@ export class MemoryReplicas implements Replicas {
     return [{ kind: 'record', subject: id }, ...this.shared];
   }
 
-  upload(_id: CheckpointId, _part: ReplicaPart, key: string): Promise<StoredReplica> {
+  upload(id: CheckpointId, { kind }: ReplicaPart, key: string): Promise<StoredReplica> {
+    const copy = kind === 'record' ? this.#store.copyOf(id) : undefined;
+    if (copy !== undefined) this.#bucket.copies.set(id, copy);
     return this.#put(key);
   }
 
@@ -55,6 +67,8 @@ export class MemoryReplicas implements Replicas {
     );
     if (isThere) return [];
     this.#store.bringBack(id);
+    const copy = this.#bucket.copies.get(id);
+    if (copy !== undefined && this.#store.copyOf(id) === undefined) this.#store.place(id, copy);
     return objects.filter(({ kind }) => kind === 'record');
   }
 

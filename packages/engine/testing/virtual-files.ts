@@ -24,6 +24,11 @@ interface Kept {
   sealed: ReadonlyMap<string, string>;
 }
 
+export interface VirtualCopy {
+  readonly manifest: Manifest;
+  readonly sealed: ReadonlyMap<string, string>;
+}
+
 export class VirtualStore implements CheckpointStore, Files {
   readonly #kept = new Map<CheckpointId, Kept>();
   readonly #away = new Map<CheckpointId, Kept>();
@@ -142,6 +147,17 @@ export class VirtualStore implements CheckpointStore, Files {
 
   bringBack(id: CheckpointId): void {
     this.#move(id, this.#away, this.#kept);
+  }
+
+  /** A copy of a sealed checkpoint, for the store of another machine. */
+  copyOf(id: CheckpointId): VirtualCopy | undefined {
+    const kept = this.#kept.get(id);
+    return kept?.manifest === undefined ? undefined : { manifest: kept.manifest, sealed: kept.sealed };
+  }
+
+  /** Puts a copy of another machine in place. */
+  place(id: CheckpointId, { manifest, sealed }: VirtualCopy): void {
+    this.#kept.set(id, { state: 'sealed', content: new Map(sealed), manifest, sealed });
   }
 
   #move(id: CheckpointId, from: Map<CheckpointId, Kept>, to: Map<CheckpointId, Kept>): void {

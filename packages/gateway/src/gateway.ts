@@ -13,6 +13,7 @@ import { responseOn } from './exchange/web-socket-upgrade.ts';
 import { serverStopping } from './gate/refusals.ts';
 import type { GateObserver } from './gate/sandbox-gate.ts';
 import { SandboxGates } from './gate/sandbox-gates.ts';
+import { Hop, type HopParts } from './hop/hop.ts';
 import {
   handlePreviewRequest,
   type Keys,
@@ -42,6 +43,8 @@ export interface GatewayParts {
   readonly secret: Uint8Array;
   readonly checkSignature: CheckSignature;
   readonly observe: GatewayObserver;
+  /** Absent on a server that is alone. */
+  readonly hop?: Omit<HopParts, 'clock' | 'settings'> | undefined;
 }
 
 /** The address under which previews are reached; known when the server listens. */
@@ -55,10 +58,13 @@ export class Gateway {
   /** The port that the engine uses to close and open the gate of a sandbox. */
   readonly gates: SandboxGates;
   readonly tokens: Tokens;
+  /** The way to other nodes. Undefined on a server that is alone. */
+  readonly hop: Hop | undefined;
   readonly #parts: GatewayParts;
   readonly #responses: GatewayResponses;
   readonly #previewParts: PreviewRequestParts;
   readonly #pipelines = new PipelineOrder();
+  #routed: { readonly request: ClientRequest; readonly route: Route } | undefined;
   #address: PublicAddress = { domain: 'sbx.localhost', scheme: 'http' };
   /** The domain without its port. */
   #domainName = 'sbx.localhost';
@@ -72,7 +78,15 @@ export class Gateway {
       nextRequestId: () => parts.ids.next('req'),
       previewUrl: ({ sandboxId, port }) => this.urlOf(sandboxId, port),
     });
+    this.hop = this.#openHop();
+    const { hop } = this;
     this.#previewParts = {
+      ...(hop === undefined
+        ? {}
+        : {
+            passOnIfMoved: ({ request, response, expectsContinue, upgrade, route }) =>
+              hop.passOnIfMoved(request, response, expectsContinue, upgrade, route),
+          }),
       sandboxes,
       keys,
       clock,
@@ -127,11 +141,12 @@ export class Gateway {
 
   /** Takes a request whose head names neither sandbox nor port; the caller has found them otherwise. */
   handleFor(sandboxId: SandboxId, port: number, request: ClientRequest, response: ClientResponse): void {
-    const named = { sandboxId, port, by: 'headers', dialect: 'e2b', path: request.url ?? '/' } as const;
-    void this.#handleRoute(
-      { to: 'preview', ...named },
-      { request, response, expectsContinue: false, upgrade: undefined },
-    );
+    const path = request.url ?? '/';
+    const route = { to: 'preview', sandboxId, port, by: 'headers', dialect: 'e2b', path } as const;
+    const here = () =>
+      void this.#handleRoute(route, { request, response, expectsContinue: false, upgrade: undefined });
+    if (this.hop === undefined) here();
+    else this.hop.requestFor(route, request, response, here);
   }
 
   /** The same as `handle` for a request that asks to become a WebSocket. */
@@ -143,17 +158,36 @@ export class Gateway {
     return true;
   }
 
-  /** Whether a request is not for the API. */
-  isPreviewRequest(request: IncomingMessage): boolean {
-    return this.#route(request).to !== 'api';
-  }
-
   /** Refuses new requests, and waits for active exchanges until the signal fires. */
   async stop(signal: AbortSignal): Promise<void> {
-    await this.gates.stop(signal);
+    await Promise.all([this.gates.stop(signal), this.hop?.stop(signal)]);
   }
 
+  #openHop(): Hop | undefined {
+    const { hop, clock, settings } = this.#parts;
+    if (hop === undefined) return undefined;
+    return new Hop(
+      { ...hop, clock, settings },
+      {
+        responses: this.#responses,
+        previewRouteOf: (request) => {
+          const route = this.#route(request);
+          return route.to === 'preview' ? route : undefined;
+        },
+        isRunningHere: (sandboxId) => this.gates.findGate(sandboxId)?.run !== undefined,
+      },
+    );
+  }
+
+  /** The hop and the gateway route the same request, mostly one right after the other. */
   #route(request: ClientRequest): Route {
+    if (this.#routed?.request === request) return this.#routed.route;
+    const route = this.#routeOf(request);
+    if (this.hop !== undefined) this.#routed = { request, route };
+    return route;
+  }
+
+  #routeOf(request: ClientRequest): Route {
     const { method = 'GET', url: target = '/', rawHeaders } = request;
     const authority = isHttp2(request) ? request.authority || undefined : undefined;
     return routeOf({ method, target, rawHeaders, authority }, this.#domainName);

@@ -1,8 +1,16 @@
 export { LINK_PARAMETER } from './access/access-check.ts';
 export { engineSandboxDirectory } from './engine-sandbox-directory.ts';
 export { Gateway, type GatewayObserver, type GatewayParts, type PublicAddress } from './gateway.ts';
+export type { HopObserver } from './hop/hop.ts';
+export { type HopRefusal, HopSigner } from './hop/hop-signature.ts';
+export { passedOnBy } from './hop/passed-on.ts';
 export type { Keys } from './preview-request.ts';
-export { createPublicServer, type PublicServer, type PublicServerOptions } from './public-server.ts';
+export {
+  API_UPGRADE,
+  createPublicServer,
+  type PublicServer,
+  type PublicServerOptions,
+} from './public-server.ts';
 export type { ClientResponse } from './response/client-http.ts';
 export { hostNameOf } from './route/host-name.ts';
 export type { SandboxDirectory, SandboxInfo } from './sandbox-directory.ts';

@@ -8,19 +8,15 @@ import { setPreviewCookie } from './access/preview-cookie.ts';
 import type { CheckSignature } from './access/signed-file.ts';
 import type { Tokens } from './access/tokens.ts';
 import { RequestExchange } from './exchange/request-exchange.ts';
-import type { Origin } from './exchange/request-head.ts';
+import { type Origin, type RequestFacts, requestHead } from './exchange/request-head.ts';
+import { responseHeaders } from './exchange/response-headers.ts';
 import { openTunnel, type Upgrade } from './exchange/web-socket-upgrade.ts';
 import { queuedTooLong, unknownSandbox } from './gate/refusals.ts';
 import type { SandboxGate } from './gate/sandbox-gate.ts';
 import type { SandboxGates } from './gate/sandbox-gates.ts';
+import { originOf } from './hop/passed-on.ts';
 import { readPreviewStatus, STATUS_PATH } from './read-preview-status.ts';
-import {
-  bodyKindOf,
-  type ClientRequest,
-  type ClientResponse,
-  isHttp2,
-  isNavigation,
-} from './response/client-http.ts';
+import { bodyKindOf, type ClientRequest, type ClientResponse, isNavigation } from './response/client-http.ts';
 import { type GatewayResponses, previewHost } from './response/gateway-responses.ts';
 import { describeStatus } from './response/preview-status.ts';
 import { hostNameOf } from './route/host-name.ts';
@@ -47,6 +43,8 @@ export interface PreviewRequestParts {
   /** The preview domain, with its port. */
   readonly domain: () => string;
   readonly refused: (route: PreviewRoute, error: TorporError, requestId: RequestId) => void;
+  /** Passes a request on that no app has seen, when its sandbox lives on another node by now. Absent on a server that is alone. */
+  readonly passOnIfMoved?: (preview: PreviewRequest) => Promise<boolean>;
 }
 
 export interface PreviewRequest {
@@ -112,12 +110,20 @@ async function loadSandbox(
   return sandbox;
 }
 
-function refuse(
-  { responses, refused }: PreviewRequestParts,
-  preview: PreviewRequest,
-  error: TorporError,
-): void {
-  refused(preview.route, error, responses.refuse(preview.request, preview.response, preview.route, error));
+function refuse(parts: PreviewRequestParts, preview: PreviewRequest, error: TorporError): void {
+  const { responses, refused, passOnIfMoved } = parts;
+  const answer = () =>
+    refused(preview.route, error, responses.refuse(preview.request, preview.response, preview.route, error));
+  if (passOnIfMoved === undefined || !mayHaveMoved(error)) return void answer();
+  passOnIfMoved(preview).then((isPassedOn) => {
+    if (!isPassedOn) answer();
+  }, answer);
+}
+
+/** A sandbox that leaves this node cannot be woken here, and no app has seen the requests that waited for it. */
+function mayHaveMoved(error: TorporError): boolean {
+  const { code, details } = error.toBody();
+  return details?.['dispatched'] === false && (code === 'unreachable' || code === 'transitioning');
 }
 
 /** What the checks of a request have found. */
@@ -145,36 +151,40 @@ function dispatch(
   const isAgent = port === AGENT_PORT;
   const shownHost = by === 'host' ? origin.host : previewHost(route, domain());
   const contentLength = request.headers['content-length'];
+  const facts: RequestFacts = {
+    method: request.method ?? 'GET',
+    path,
+    host:
+      isAgent || requestHost === undefined ? shownHost : requestHost.replace(PORT_PLACEHOLDER, String(port)),
+    rawHeaders: request.rawHeaders,
+    origin,
+    withheld: allWithheld(withheld, isAgent, by),
+    upgrade: upgrade !== undefined,
+    expectsContinue,
+    contentLength: bodyKindOf(request) === 'chunked' ? undefined : contentLength,
+  };
+  const forClient = (raw: readonly string[], isChunked: boolean) =>
+    responseHeaders(raw, { ...rules, isChunked });
   const exchange = new RequestExchange({
     clock,
     gate,
     port,
     request,
     response,
-    rules,
+    method: facts.method,
+    head: ({ token }) => requestHead(facts, isAgent && !isHealth ? token : undefined),
+    expectsContinue,
+    responseHeaders: forClient,
     countsAsUse: !isHealth,
-    withAgentToken: isAgent && !isHealth,
-    facts: {
-      method: request.method ?? 'GET',
-      path,
-      host:
-        isAgent || requestHost === undefined
-          ? shownHost
-          : requestHost.replace(PORT_PLACEHOLDER, String(port)),
-      rawHeaders: request.rawHeaders,
-      origin,
-      withheld: allWithheld(withheld, isAgent, by),
-      upgrade: upgrade !== undefined,
-      expectsContinue,
-      contentLength: bodyKindOf(request) === 'chunked' ? undefined : contentLength,
-    },
     onQueued: (waiting) => boundWaiting(parts, preview, gate, waiting),
     refuse: (error) => refuse(parts, preview, error),
     ...(upgrade === undefined
       ? {}
       : {
-          switched: (head, upstream, rest) =>
-            openTunnel({ clock, gate, upstream }, response as ServerResponse, upgrade, head, rules, rest),
+          switched: (head, upstream, rest) => {
+            const headers = forClient(head.headers, false);
+            openTunnel({ clock, gate, upstream }, response as ServerResponse, upgrade, headers, rest);
+          },
         }),
   });
   exchange.start();
@@ -248,15 +258,4 @@ function accessRequestOf(
   { host, scheme }: Origin,
 ): AccessRequest {
   return { method, headers, host, scheme };
-}
-
-/** Scheme and addresses of the connection itself. Forwarding headers of the request are not trusted. */
-function originOf(request: ClientRequest): Origin {
-  const { socket } = request;
-  return {
-    host: (isHttp2(request) ? request.authority : undefined) || request.headers.host || '',
-    scheme: 'encrypted' in socket && socket.encrypted === true ? 'https' : 'http',
-    remoteAddress: socket.remoteAddress ?? '',
-    localPort: socket.localPort ?? 0,
-  };
 }

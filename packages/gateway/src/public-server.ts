@@ -15,6 +15,9 @@ export interface PublicServerOptions {
 
 export type PublicServer = Server | Http2SecureServer;
 
+/** The server emits this, with what `upgrade` has, for an upgrade that is for the API of this node. */
+export const API_UPGRADE = 'apiUpgrade';
+
 /** Longer than the keep-alive of common reverse proxies, so that a proxy closes first. */
 const KEEP_ALIVE_MS = 72_000;
 
@@ -48,16 +51,29 @@ export function createPublicServer({ gateway, api, tls }: PublicServerOptions): 
     // `close` lets active streams end.
     session.setTimeout(KEEP_ALIVE_MS, () => session.close());
   });
-  server.on('request', (request: ClientRequest, response: ClientResponse) => {
-    if (!gateway.handle(request, response)) api(request, response);
-  });
-  server.on('checkContinue', (request: ClientRequest, response: ClientResponse) => {
-    if (gateway.handle(request, response, true)) return;
-    response.writeContinue();
+  const { hop } = gateway;
+  const answerHere = (request: ClientRequest, response: ClientResponse, expectsContinue: boolean) => {
+    if (gateway.handle(request, response, expectsContinue)) return;
+    if (expectsContinue) response.writeContinue();
     api(request, response);
-  });
+  };
+  const answer = (request: ClientRequest, response: ClientResponse, expectsContinue: boolean) => {
+    const here = () => answerHere(request, response, expectsContinue);
+    if (hop === undefined) here();
+    else hop.request(request, response, expectsContinue, here);
+  };
+  server.on('request', (request: ClientRequest, response: ClientResponse) =>
+    answer(request, response, false),
+  );
+  server.on('checkContinue', (request: ClientRequest, response: ClientResponse) =>
+    answer(request, response, true),
+  );
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-    gateway.handleUpgrade(request, socket, head);
+    const here = () => {
+      if (!gateway.handleUpgrade(request, socket, head)) server.emit(API_UPGRADE, request, socket, head);
+    };
+    if (hop === undefined) here();
+    else hop.upgrade(request, socket, head, here);
   });
   return server;
 }

@@ -11,6 +11,8 @@ export interface Asked {
   readonly signal?: AbortSignal;
   /** The address of the server; the loopback by default. */
   readonly address?: string;
+  /** The address of the client. */
+  readonly localAddress?: string;
 }
 
 export interface Answer {
@@ -40,7 +42,16 @@ export async function ask(port: number, host: string, asked: Asked = {}): Promis
 
 /** Resolves when the head of the response has come. */
 export function open(port: number, host: string, asked: Asked = {}): Promise<IncomingMessage> {
-  const { method = 'GET', path = '/', headers = {}, body, agent, signal, address = '127.0.0.1' } = asked;
+  const {
+    method = 'GET',
+    path = '/',
+    headers = {},
+    body,
+    agent,
+    signal,
+    address = '127.0.0.1',
+    localAddress,
+  } = asked;
   return new Promise((resolve, reject) => {
     const outgoing = request({
       host: address,
@@ -49,6 +60,7 @@ export function open(port: number, host: string, asked: Asked = {}): Promise<Inc
       path,
       headers: { host, ...headers } as Record<string, string>,
       agent: agent ?? false,
+      ...(localAddress === undefined ? {} : { localAddress }),
       ...(signal === undefined ? {} : { signal }),
     });
     outgoing.on('response', resolve);

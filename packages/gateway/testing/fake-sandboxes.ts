@@ -55,6 +55,11 @@ export class FakeSandboxes implements SandboxDirectory {
     return sandbox;
   }
 
+  /** Knows a sandbox under an id that another node has made. */
+  adopt(id: SandboxId, sandbox: FakeSandbox): void {
+    this.#all.set(id, { ...sandbox, info: { ...sandbox.info, id } });
+  }
+
   become(id: SandboxId, change: Partial<SandboxInfo>): void {
     const sandbox = this.#get(id);
     sandbox.info = { ...sandbox.info, ...change };

@@ -5,7 +5,7 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net';
 import { type Clock, randomIds, systemClock } from '@torpor/engine';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import { Gateway, type GatewayObserver } from '../src/gateway.ts';
+import { Gateway, type GatewayObserver, type GatewayParts } from '../src/gateway.ts';
 import { createPublicServer, type PublicServer } from '../src/public-server.ts';
 import { DEFAULT_GATEWAY_SETTINGS, type GatewaySettings } from '../src/settings.ts';
 import { FakeSandboxes } from './fake-sandboxes.ts';
@@ -17,6 +17,9 @@ export interface WorldOptions {
   readonly settings?: Partial<GatewaySettings>;
   readonly tls?: { readonly key: string; readonly cert: string };
   readonly clock?: Clock;
+  readonly hop?: GatewayParts['hop'];
+  /** Stands for the APIs. */
+  readonly api?: RequestListener;
 }
 
 export interface GatewayWorld extends AsyncDisposable {
@@ -69,9 +72,10 @@ export async function makeGatewayWorld(options: WorldOptions = {}): Promise<Gate
     settings: { ...DEFAULT_GATEWAY_SETTINGS, ...options.settings },
     secret: Buffer.from('a secret for tests'),
     observe,
+    hop: options.hop,
   });
-  const api = (_: unknown, response: { end(text: string): unknown }) => void response.end('the API');
-  const server = createPublicServer({ gateway, api, tls: options.tls });
+  const api: RequestListener = options.api ?? ((_, response) => void response.end('the API'));
+  const server = createPublicServer({ gateway, api: api as never, tls: options.tls });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;

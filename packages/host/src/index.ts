@@ -3,6 +3,9 @@ export { syncDirectory, writeFileDurably } from './durable-write.ts';
 export { errnoOf, isMissing } from './errno.ts';
 export { exists } from './exists.ts';
 export { forEachBounded } from './for-each-bounded.ts';
+export { bootTime } from './guard/boot-time.ts';
+export { Guard } from './guard/guard.ts';
+export { type GuardTargets, joinTargets, NO_TARGETS } from './guard/guard-targets.ts';
 export { KeyedMutex } from './keyed-mutex.ts';
 export {
   hostMountNamespace,
@@ -20,8 +23,10 @@ export {
   type ProcessFacts,
 } from './processes/host-processes.ts';
 export { linuxProcesses } from './processes/linux-processes.ts';
+export { cleanLine } from './programs/clean-line.ts';
 export { minimalEnvironment, searchPath } from './programs/environment.ts';
 export { Launcher, type ProgramResult, type RunningProgram, sharedLauncher } from './programs/launcher.ts';
+export { LineBuffer } from './programs/line-buffer.ts';
 export { ProgramFailure } from './programs/program-failure.ts';
 export {
   type ProgramOptions,

@@ -56,9 +56,14 @@ export async function readDataKeys(file: string): Promise<DataKeys | undefined> 
   return text === undefined ? undefined : DataKeys.parse(text, file);
 }
 
+/** The name of a key. */
+export function dataKeyId(secret: Uint8Array): string {
+  return keyOf(Buffer.from(secret).toString('hex')).id;
+}
+
 /** Makes a key, in a file that only the server's user can read. */
-export async function makeDataKeys(file: string): Promise<DataKeys> {
-  const text = `${randomBytes(32).toString('hex')}\n`;
+export async function makeDataKeys(file: string, secret: Uint8Array = randomBytes(32)): Promise<DataKeys> {
+  const text = `${Buffer.from(secret).toString('hex')}\n`;
   await writeFileDurably(file, text);
   return DataKeys.parse(text, file);
 }

@@ -1,4 +1,4 @@
-export { type DataKeys, makeDataKeys, readDataKeys } from './data-keys.ts';
+export { type DataKeys, dataKeyId, makeDataKeys, readDataKeys } from './data-keys.ts';
 export { EncryptedObjects } from './encrypted-objects.ts';
 export type { ObjectStore, StoredBytes, StoreLimits } from './object-store.ts';
 export { openObjectStore, parseStoreAddress } from './open-object-store.ts';

@@ -153,6 +153,15 @@ export const EVENT_DATA = {
     parts: z.array(z.string()),
     durationMs: z.number(),
   }),
+  /** A node that was given up came back with a run that others had gone on without. The state of the sandbox does not change. */
+  'checkpoint.recovered': z.object({
+    checkpointId: idSchema('ckpt'),
+    node: z.string(),
+    generation: z.number(),
+    location: z.string(),
+    bytes: z.number(),
+    parts: z.object({ files: z.boolean(), memory: z.boolean() }),
+  }),
   'checkpoint.expiring': z.object({ checkpointId: idSchema('ckpt'), expiresAt: z.number() }),
   'checkpoint.deleted': z.object({
     checkpointId: idSchema('ckpt'),

@@ -14,6 +14,7 @@ export * from './jobs.ts';
 export * from './keys.ts';
 export * from './lost.ts';
 export * from './machine.ts';
+export * from './nodes.ts';
 export * from './orgs.ts';
 export * from './page.ts';
 export * from './page-session.ts';

@@ -10,6 +10,13 @@ const MAX_SECONDS = 30 * 24 * 3600;
 export const nameSchema = z
   .string()
   .regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/, 'letters, digits, dot, dash, underscore');
+/** A template may have versions: `app:v2` is a template of its own beside `app`. */
+export const templateNameSchema = z
+  .string()
+  .regex(
+    /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}(?::[a-z0-9][a-z0-9._-]{0,62})?$/,
+    'letters, digits, dot, dash, underscore; optionally a colon and a tag',
+  );
 export const envSchema = z
   .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
   .refine((env) => Object.keys(env).length <= 256, 'at most 256 variables');
@@ -136,6 +143,17 @@ const sandboxFields = {
   idleSeconds: secondsSchema.optional(),
   onIdle: onIdleSchema.optional(),
   autoResume: z.boolean().optional(),
+  checkpointEverySeconds: z
+    .number()
+    .int()
+    .min(10)
+    .max(31_536_000)
+    .optional()
+    .meta({
+      description:
+        'Seals a checkpoint of the running sandbox this often, in place, and replicates it where there is a store. It bounds ' +
+        'what is lost when the machine dies. Absent: only pauses and snapshots seal one.',
+    }),
   fallback: z.array(fallbackSchema).max(3).optional(),
   preview: z.enum(['public', 'private']).optional(),
   requestHost: requestHostSchema.optional(),
@@ -146,7 +164,7 @@ const sandboxFields = {
 
 export const createRequestSchema = z
   .strictObject({
-    template: nameSchema.optional(),
+    template: templateNameSchema.optional(),
     from: idSchema('ckpt').optional(),
     runtime: nameSchema.optional(),
     ...sandboxFields,

@@ -127,6 +127,13 @@ export const sandboxViewSchema = z
     idleSeconds: z.number().int(),
     onIdle: onIdleSchema,
     autoResume: z.boolean(),
+    checkpointEverySeconds: z.number().nullable().optional().meta({
+      description: 'How often the running sandbox is sealed in place. Older servers do not send this field.',
+    }),
+    node: z.string().optional().meta({
+      description:
+        'The node that runs the sandbox, or has run it last: `local` on a server that is alone. Older servers do not send this field.',
+    }),
     fallback: z.array(fallbackSchema),
     preview: z.enum(['public', 'private']),
     requestHost: z.string().optional().meta({

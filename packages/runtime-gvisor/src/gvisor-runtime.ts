@@ -130,6 +130,11 @@ export class GvisorRuntime implements Runtime {
     return CAPABILITIES;
   }
 
+  /** Not the runsc: the program that wrote an image is a part of its replica. */
+  fingerprint(): string {
+    return this.#ctx.processor;
+  }
+
   prepareTemplate(spec: TemplateSpec, staging: Staging, signal: AbortSignal): Promise<Captured> {
     return prepareTemplate(this.#ctx, spec, staging, signal);
   }

@@ -1,7 +1,7 @@
 /** Finds and removes what the gVisor sandboxes of a data directory have left on the host. For `torpor destroy`. */
 import { realpath, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hostMountNamespace, refuseMountsBelow } from '@torpor/host';
+import { type GuardTargets, hostMountNamespace, refuseMountsBelow } from '@torpor/host';
 import { namespaceNames, removeNamespaces } from '@torpor/network';
 import { Cgroups, findCgroups } from './container/cgroups.ts';
 import { runDirectory } from './container/run-directory.ts';
@@ -16,6 +16,22 @@ export async function runningContainers(dataDir: string): Promise<string[]> {
   const processes = await runscProcesses(root);
   const containers = processes.flatMap(({ container }) => container ?? []);
   return containers.length > 0 ? [...new Set(containers)] : processes.map(({ pid }) => `process ${pid}`);
+}
+
+/** The processes of all sandboxes of a data directory, for the guard of a node. */
+export async function gvisorGuardTargets(dataDir: string): Promise<GuardTargets> {
+  const tag = serverTag(await realpath(dataDir));
+  const host = await findCgroups();
+  return {
+    cgroups: host === null ? [] : new Cgroups(host, `torpor-${tag}`).directories(),
+    commands: [
+      {
+        names: ['runsc-sandbox', 'runsc-gofer'],
+        argument: `--root=${join(runDirectory(tag), 'runsc')}`,
+      },
+    ],
+    marked: [],
+  };
 }
 
 /**

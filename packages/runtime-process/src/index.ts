@@ -1,2 +1,2 @@
 export { PROCESS_LIMITS } from './limits.ts';
-export { processRuntime } from './open-process-runtime.ts';
+export { processGuardTargets, processRuntime } from './open-process-runtime.ts';

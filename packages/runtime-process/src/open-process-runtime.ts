@@ -3,7 +3,8 @@ import { createHash } from 'node:crypto';
 import { mkdir, readFile, realpath, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, type Runtime, systemClock } from '@torpor/engine';
-import { errnoOf, hostProcesses } from '@torpor/host';
+import { SANDBOX_VARIABLE } from '@torpor/envd';
+import { errnoOf, type GuardTargets, hostProcesses, NO_TARGETS } from '@torpor/host';
 import type { CheckpointId } from '@torpor/protocol';
 import { DEFAULT_RUNTIME_SETTINGS, mapWriteErrors, type RuntimeSettings } from '@torpor/runtime-shared';
 import { AGENT_SCRIPT, makeReachable } from './instance/agent-program.ts';
@@ -58,6 +59,13 @@ export async function processRuntime(options: ProcessRuntimeOptions): Promise<Ru
     users,
     sealedPath,
   });
+}
+
+/** The processes of all sandboxes of a data directory, for the guard of a node. */
+export async function processGuardTargets(dataDir: string): Promise<GuardTargets> {
+  const users = await defaultUsers();
+  const directory = await defaultRoot(dataDir, users !== null);
+  return { ...NO_TARGETS, marked: [{ variable: SANDBOX_VARIABLE, directory }] };
 }
 
 async function defaultUsers(): Promise<UserRange | null> {

@@ -44,6 +44,7 @@ import { type FollowOptions, followEvents } from './event-stream.ts';
 import { Jobs } from './jobs.ts';
 import { JsonCalls, type MutationOptions, type ReadOptions } from './json-calls.ts';
 import { Keys } from './keys.ts';
+import { Nodes } from './nodes.ts';
 import { Operations } from './operations.ts';
 import { Orgs } from './orgs.ts';
 import { PageSessions } from './page-sessions.ts';
@@ -93,6 +94,7 @@ export class Torpor {
   readonly templates: Templates;
   readonly keys: Keys;
   readonly orgs: Orgs;
+  readonly nodes: Nodes;
   readonly page: PageSessions;
   readonly webhooks: Webhooks;
   readonly secrets: Secrets;
@@ -109,6 +111,7 @@ export class Torpor {
     this.templates = new Templates(this.#calls);
     this.keys = new Keys(this.#calls);
     this.orgs = new Orgs(this.#calls);
+    this.nodes = new Nodes(this.#calls);
     this.page = new PageSessions(this.#calls);
     this.webhooks = new Webhooks(this.#calls);
     this.secrets = new Secrets(this.#calls);

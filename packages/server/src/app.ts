@@ -23,12 +23,14 @@ import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
 import { fileRoutes } from './routes/files.ts';
 import { fsckRoutes } from './routes/fsck.ts';
+import { handOverRoutes } from './routes/hand-over.ts';
 import { healthRoutes } from './routes/health.ts';
 import { jobRoutes } from './routes/jobs.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { lifecycleRoutes } from './routes/lifecycle.ts';
 import { machineRoutes } from './routes/machine.ts';
 import { mcpRoutes } from './routes/mcp.ts';
+import { nodeRoutes } from './routes/nodes.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { orgRoutes } from './routes/orgs.ts';
 import { pageRoutes } from './routes/page.ts';
@@ -73,6 +75,7 @@ const ROUTES = [
   mcpRoutes,
   keyRoutes,
   orgRoutes,
+  nodeRoutes,
   usageRoutes,
   healthRoutes,
   pageRoutes,
@@ -83,6 +86,7 @@ const ROUTES = [
   diskRoutes,
   machineRoutes,
   buildRoutes,
+  handOverRoutes,
 ];
 
 /** Time for the answers to requests that a forced stop interrupts. */
@@ -115,7 +119,7 @@ export async function buildApp(given: AppContext): Promise<App> {
   await server.register(async (routes: RoutesApp) => {
     for (const addRoutes of ROUTES) addRoutes(routes, ctx);
     e2bRoutes(routes, ctx);
-    attachTerminal(routes, ctx, (request) => ctx.gateway?.isPreviewRequest(request) ?? false);
+    attachTerminal(routes, ctx);
   });
   await server.ready();
   return {

@@ -42,6 +42,7 @@ describe('the configuration', () => {
       openaiSteps: 60,
       openaiTokens: 1_000_000,
       durability: 'sealed',
+      drainOnStop: false,
       awsEnvironment: {},
       logLevel: 'info',
       configured: configureSettings([]),
@@ -58,6 +59,39 @@ describe('the configuration', () => {
       dataDir: join(directory, 'data'),
     });
     await file({});
+  });
+
+  describe('of a node', () => {
+    const SECRET = 'c'.repeat(64);
+    const flags = [
+      ...['--node', 'a', '--advertise', 'http://10.0.0.5:7676'],
+      ...['--database', 'postgres://db/torpor', '--store', 's3://bucket/prefix'],
+    ];
+
+    it('needs a database, a store, an address and a secret, and names all that are missing', async () => {
+      expect(await read([...flags, '--drain-on-stop'], { TORPOR_CLUSTER_SECRET: SECRET })).toMatchObject({
+        node: 'a',
+        advertise: 'http://10.0.0.5:7676',
+        clusterSecret: SECRET,
+        drainOnStop: true,
+      });
+      const { code, message } = await refusal(['--node', 'a'], {});
+      expect(code).toBe('invalid_request');
+      for (const missing of ['--database', '--store', '--advertise', 'TORPOR_CLUSTER_SECRET'])
+        expect(message).toContain(missing);
+    });
+
+    it.each([
+      [['--node', 'A b', ...flags.slice(2)], SECRET, '--node'],
+      [['--node', 'local', ...flags.slice(2)], SECRET, '"local"'],
+      [flags, 'short', 'TORPOR_CLUSTER_SECRET'],
+      [['--advertise', 'http://10.0.0.5:7676'], SECRET, '--node'],
+      [['--drain-on-stop'], SECRET, '--node'],
+      [[...flags.slice(0, 2), '--advertise', 'ftp://x', ...flags.slice(4)], SECRET, '--advertise'],
+    ])('refuses %j', async (given, secret, named) => {
+      const error = await refusal(given, { TORPOR_CLUSTER_SECRET: secret });
+      expect(error).toMatchObject({ code: 'invalid_request', message: expect.stringContaining(named) });
+    });
   });
 
   it('takes several runtimes, the default first, from a flag and as a list from the file', async () => {

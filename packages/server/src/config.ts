@@ -3,12 +3,14 @@ import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { LOCAL_NODE } from '@torpor/engine';
 import type { CertificateFiles } from '@torpor/gateway';
 import { isMissing } from '@torpor/host';
 import { parseStoreAddress } from '@torpor/object-store';
 import { pauseDurabilitySchema, RUNNERS, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { buildConfigFields, planChoice } from './builds/build-config.ts';
+import { parseClusterSecrets } from './cluster/cluster-secrets.ts';
 import { allowedHostsSchema } from './http/host-names.ts';
 import { isLoopbackHost } from './http/loopback.ts';
 import { parseConfiguredKey } from './keys/first-key.ts';
@@ -49,6 +51,17 @@ const configSchema = z.strictObject({
   dataKeyFile: z.string().min(1).optional(),
   /** How durable a checkpoint is before a pause is answered, unless the request says otherwise. */
   durability: pauseDurabilitySchema.default('sealed'),
+  /** The name of this node, when several servers with their own data directories share the database. */
+  node: z
+    .string()
+    .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/)
+    .optional(),
+  /** Where the other nodes reach this server. */
+  advertise: z.url({ protocol: /^https?$/ }).optional(),
+  /** The memory in MB that the sandboxes of this node may be allowed together. Undefined: the machine's. */
+  nodeMemoryMb: z.coerce.number().int().min(1).optional(),
+  /** Whether a stop of the server first moves its sandboxes to other nodes. */
+  drainOnStop: z.stringbool().or(z.boolean()).default(false),
   /** May include a port. The default includes the port that the server listens on. */
   domain: z
     .string()
@@ -100,6 +113,8 @@ export interface ServerConfig extends Omit<z.infer<typeof configSchema>, 'dataDi
   /** The key that the operator configured. */
   readonly apiKey?: string;
   readonly openaiKey?: string;
+  /** The secret by which nodes know each other. Only in the environment. */
+  readonly clusterSecret?: string;
   /** The variables with which AWS programs find the endpoint, the region and the credentials of the store. */
   readonly awsEnvironment: Readonly<Record<string, string | undefined>>;
   /** The environment of the program of the runner `command`. */
@@ -117,6 +132,10 @@ const FLAGS: Readonly<Record<Setting, string>> = {
   store: 'store',
   dataKeyFile: 'data-key-file',
   durability: 'durability',
+  node: 'node',
+  advertise: 'advertise',
+  nodeMemoryMb: 'node-memory-mb',
+  drainOnStop: 'drain-on-stop',
   domain: 'domain',
   tls: 'tls',
   tlsCert: 'tls-cert',
@@ -155,6 +174,10 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   store: 'TORPOR_STORE',
   dataKeyFile: 'TORPOR_DATA_KEY_FILE',
   durability: 'TORPOR_DURABILITY',
+  node: 'TORPOR_NODE',
+  advertise: 'TORPOR_ADVERTISE',
+  nodeMemoryMb: 'TORPOR_NODE_MEMORY_MB',
+  drainOnStop: 'TORPOR_DRAIN_ON_STOP',
   domain: 'TORPOR_DOMAIN',
   tls: 'TORPOR_TLS',
   tlsCert: 'TORPOR_TLS_CERT',
@@ -184,6 +207,9 @@ const VARIABLES: Readonly<Record<Setting, string>> = {
   logLevel: 'TORPOR_LOG_LEVEL',
 };
 
+/** Flags without a value. */
+const SWITCHES: readonly string[] = ['tls', 'drain-on-stop'];
+
 const FILE = 'torpor.config.json';
 
 export async function readConfig(
@@ -204,6 +230,7 @@ export async function readConfig(
   } = checked(settings);
   const apiKey = env['TORPOR_API_KEY'] || undefined;
   const openaiKey = env['TORPOR_OPENAI_API_KEY'] || undefined;
+  const clusterSecret = env['TORPOR_CLUSTER_SECRET'] || undefined;
   const config = {
     ...rest,
     ...certificateChoice(directory, tlsCert, tlsKey),
@@ -220,11 +247,13 @@ export async function readConfig(
     ]),
     ...(apiKey === undefined ? {} : { apiKey: parseConfiguredKey(apiKey) }),
     ...(openaiKey === undefined ? {} : { openaiKey }),
+    ...(clusterSecret === undefined ? {} : { clusterSecret }),
     ...runnerEnvironment(env),
   };
   refusePublicHostWithoutKey(config);
   refuseUnknownPlans(config);
   refuseBadStore(config);
+  refuseIncompleteNode(config);
   return config;
 }
 
@@ -264,6 +293,33 @@ function refuseBadStore({ store, durability }: ServerConfig): void {
       'invalid_request',
       `${nameOf('durability')}: "replicated" needs ${nameOf('store')}.`,
     );
+}
+
+/** A node needs what it shares with the others: a database, a store, an address and a secret. */
+function refuseIncompleteNode(config: ServerConfig): void {
+  const { node, advertise, database, store, clusterSecret, drainOnStop } = config;
+  if (node === undefined) {
+    const given = ([advertise && 'advertise', drainOnStop && 'drainOnStop'] as const).find(Boolean);
+    if (given) throw new TorporError('invalid_request', `${nameOf(given)} needs ${nameOf('node')}.`);
+    return;
+  }
+  const missing = [
+    ...(database === undefined ? [nameOf('database')] : []),
+    ...(store === undefined ? [nameOf('store')] : []),
+    ...(advertise === undefined ? [nameOf('advertise')] : []),
+    ...(clusterSecret === undefined ? ['TORPOR_CLUSTER_SECRET'] : []),
+  ];
+  if (missing.length > 0) {
+    throw new TorporError('invalid_request', `${nameOf('node')} needs ${missing.join(', ')}.`, {
+      hint: 'docs/many-machines.md shows the settings of a node.',
+    });
+  }
+  if (node === LOCAL_NODE)
+    throw new TorporError(
+      'invalid_request',
+      `${nameOf('node')}: "${LOCAL_NODE}" is the name of a server that is alone.`,
+    );
+  if (clusterSecret !== undefined) parseClusterSecrets(clusterSecret);
 }
 
 /** Without this check an unknown plan would be noticed only when its user starts a build. */
@@ -329,7 +385,7 @@ function fromFlags(argv: readonly string[]): Flags {
   const options = Object.fromEntries(
     Object.values(FLAGS).map((flag) => [
       flag,
-      { type: flag === 'tls' ? ('boolean' as const) : ('string' as const) },
+      { type: SWITCHES.includes(flag) ? ('boolean' as const) : ('string' as const) },
     ]),
   );
   try {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { LayeredCheckpointStore } from '@torpor/checkpoint-store';
 import type { Clock, FaultPoints, Report, Runtime, SecretSource } from '@torpor/engine';
+import { type GuardTargets, joinTargets } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { OpenedE2bRuntime } from '@torpor/runtime-e2b';
 import {
@@ -11,12 +12,13 @@ import {
   beginRunscUpgrade,
   checkRunsc,
   findMachineBase,
+  gvisorGuardTargets,
   gvisorRuntime,
   hostChecks,
   obstacleToBase,
   probeGvisor,
 } from '@torpor/runtime-gvisor';
-import { PROCESS_LIMITS, processRuntime } from '@torpor/runtime-process';
+import { PROCESS_LIMITS, processGuardTargets, processRuntime } from '@torpor/runtime-process';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
 import type { RuntimeChoice, ServerConfig } from './config.ts';
 import { isLoopbackHost } from './http/loopback.ts';
@@ -38,6 +40,23 @@ export interface ChosenRuntime {
   beginUpgrades?(hooks: UpgradeHooks): RuntimeUpgrades;
   /** The runtime that `beginUpgrades` is about. */
   readonly upgraded?: string;
+}
+
+/** The processes of all sandboxes of a server, which the guard of a node ends when the lease of the node has run out. */
+export async function guardTargetsOf(
+  { runtime, others = [] }: ChosenRuntime,
+  dataDir: string,
+): Promise<GuardTargets> {
+  const targets = [runtime, ...others].map(({ name }) => {
+    if (name === 'gvisor') return gvisorGuardTargets(dataDir);
+    if (name === 'process') return processGuardTargets(dataDir);
+    throw new TorporError(
+      'capability_unsupported',
+      `The runtime "${name}" cannot be used by one node of several: its sandboxes run on other machines.`,
+      { hint: 'Leave --node out, or use --runtime gvisor.' },
+    );
+  });
+  return joinTargets(await Promise.all(targets));
 }
 
 interface UpgradeHooks {

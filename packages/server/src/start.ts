@@ -31,6 +31,8 @@ import { refuseUnfinishedRestore } from './backup/restore.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
+import { clusterSecretsOf, openCluster } from './cluster/open-cluster.ts';
+import { ensureSharedSecret } from './cluster/shared-secret.ts';
 import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
 import { hashKey, keyIdOf } from './keys/api-key.ts';
@@ -46,10 +48,11 @@ import { pageLink } from './page/page-link.ts';
 import { PageSessions } from './page/page-sessions.ts';
 import { openPageSource } from './page/page-source.ts';
 import { openGateway } from './preview/open-gateway.ts';
-import { type ChosenRuntime, chooseRuntime } from './runtime-choice.ts';
+import { type ChosenRuntime, chooseRuntime, guardTargetsOf } from './runtime-choice.ts';
 import { agentProcesses } from './sandbox/agent-processes.ts';
 import { agentTurnPort } from './sessions/agent-turn-port.ts';
-import { openReplicas } from './store/open-replicas.ts';
+import { openReplicas, sharedDataKey } from './store/open-replicas.ts';
+import { openTemplateBuilds } from './template-builds/open-template-builds.ts';
 import { openUploads } from './uploads.ts';
 import { openWebhooks } from './webhooks/open-webhooks.ts';
 
@@ -96,11 +99,32 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
   const metrics = new Metrics();
   const report = reportTo(options.log, metrics);
-  const secret = await ensureSecret(dataDir, randomBytes);
+  const clusterSecrets = clusterSecretsOf(config);
+  const secret =
+    clusterSecrets === undefined
+      ? await ensureSecret(dataDir, randomBytes)
+      : await ensureSharedSecret({
+          db,
+          clock: systemClock,
+          randomBytes,
+          clusterSecrets,
+          dataDir,
+          dataDirectoryId: directory.id,
+        });
   const secrets = new Secrets({ db, clock: systemClock, key: encryptionKey(secret), randomBytes });
   const choose = options.choose ?? chooseRuntime;
   const chosen = await choose(config, store, systemClock, report, options.faults, secrets);
   cleanup.defer(() => chosen.close?.());
+  const cluster =
+    clusterSecrets === undefined
+      ? undefined
+      : await openCluster(config, {
+          version: manifest.version,
+          targets: await guardTargetsOf(chosen, dataDir),
+          secrets: clusterSecrets,
+          report,
+        });
+  cleanup.defer(() => cluster?.release());
   const serverId = `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`;
   const tracing = await openTracing(options.env ?? {}, {
     version: manifest.version,
@@ -117,6 +141,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ids: randomIds,
     secret,
     settings: settings.gateway,
+    signer: cluster?.signer,
   });
   const engine: Engine = createEngine({
     db,
@@ -133,12 +158,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     report,
     tracing,
     serverId,
-    ownsDataDirectory: config.database === undefined,
+    // A node has its data directory for itself.
+    ownsDataDirectory: config.database === undefined || config.node !== undefined,
     dataDirectoryId: directory.id,
     reserve,
-    replicas: await openReplicas(config, store, db, settings.store),
+    replicas: await openReplicas(config, store, db, settings.store, sharedDataKey(config, secret)),
     storeSettings: settings.store,
     durability: config.durability,
+    cluster: cluster?.options,
   });
   cleanup.defer(await watchLedger({ db, serverId, log: options.log, metrics }));
   cleanup.defer(() => stopEngine(engine, settings.server.stopMs, options.log));
@@ -187,6 +214,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const pass: BuildContext['pass'] = (point) => options.faults.pass(point);
   const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, pass, serverId, alone }, config);
   cleanup.defer(() => builds.stop());
+  const images = new Images({ allowed: config.registryNetworks ?? [], clock: systemClock });
+  const templateBuilds = openTemplateBuilds(
+    { engine, db, clock: systemClock, ids: randomIds, images, report, serverId },
+    settings.templateBuilds,
+    join(dataDir, 'template-files'),
+  );
+  cleanup.defer(() => templateBuilds.stop());
+  await templateBuilds.start();
   const { pageSessionMs: sessionMs, pageLinkMs: linkMs } = settings.server;
   const pageSessions = new PageSessions({ ...shared, secret, sessionMs, linkMs });
   const app = await buildApp({
@@ -197,7 +232,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     secrets,
     ids: randomIds,
     uploads: await openUploads(join(dataDir, 'uploads')),
-    images: new Images({ allowed: config.registryNetworks ?? [], clock: systemClock }),
+    images,
+    templateBuilds,
+    uploadSecret: secret,
+    uploadLinkMs: settings.templateBuilds.linkMs,
     settings: settings.server,
     settingsList,
     version: manifest.version,
@@ -238,6 +276,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   previews.setAddress(url);
   await builds.start();
   cleanup.defer(await writeAddressFile(dataDir, url.origin, config.store));
+  if (config.drainOnStop)
+    cleanup.defer(() => drainBeforeStop(engine, settings.engine.nodeDrainMs, options.log));
   const running = cleanup.move();
   return {
     url: url.origin,
@@ -245,22 +285,25 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     ...(certificate?.authorityFile === undefined ? {} : { authorityFile: certificate.authorityFile }),
     config,
     key,
-    pageUrl: pageUrlOf(url, key, pageSessions),
+    pageUrl: await pageUrlOf(url, key, pageSessions),
     runtime: describe(chosen),
     stop: () => running.disposeAsync(),
   };
 }
 
 /** The first start has printed no key before, so its page link signs in by itself. */
-function pageUrlOf({ origin }: URL, { made }: FirstKey, sessions: PageSessions): string {
+async function pageUrlOf({ origin }: URL, { made }: FirstKey, sessions: PageSessions): Promise<string> {
   if (made === null) return `${origin}/`;
-  const { code } = sessions.makeLink({
+  const { code } = await sessions.makeLink({
     org: DEFAULT_ORG,
     keyId: keyIdOf(hashKey(made)),
     readOnly: false,
   });
   return pageLink(origin, code);
 }
+
+/** What could not be moved is tried again after this long. */
+const DRAIN_AGAIN_MS = 500;
 
 /** Browsers resolve names below `localhost` to this machine without DNS. */
 const DEFAULT_DOMAIN = 'sbx.localhost';
@@ -318,6 +361,25 @@ async function writeAddressFile(
   await writeFile(unfinished, `${JSON.stringify({ url, pid: process.pid, store })}\n`, { mode: 0o600 });
   await rename(unfinished, file);
   return () => rm(file, { force: true });
+}
+
+/** The server still answers meanwhile. What has not moved in time runs on until the lease of the node ends. */
+async function drainBeforeStop(engine: Engine, withinMs: number, log: Log): Promise<void> {
+  const { self } = engine.directory;
+  const until = systemClock.monotonic() + withinMs;
+  try {
+    await engine.beginDrain(self, { untilRestart: true });
+    while (await engine.drainNode()) {
+      if (systemClock.monotonic() >= until) {
+        log.warn({ event: 'stop', drain: (await engine.node(self)).drain }, 'the drain did not end in time');
+        return;
+      }
+      await systemClock.sleep(DRAIN_AGAIN_MS);
+    }
+    log.info({ event: 'stop' }, 'all sandboxes of this node have moved');
+  } catch (error) {
+    log.warn({ event: 'stop', error }, 'the drain failed');
+  }
 }
 
 /** Operations that do not end in time stay open in the database. The next start continues them. */

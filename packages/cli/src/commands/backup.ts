@@ -50,6 +50,9 @@ export const define: Define = (command, handler) => {
           ...result.missingDataKeys.map(
             (id) => `the data key ${id} of the store is not in it: keep its file (--data-key-file) too`,
           ),
+          ...(result.needsClusterSecret
+            ? ['a restore needs TORPOR_CLUSTER_SECRET, which is not in it: keep it elsewhere']
+            : []),
           ...(result.database === 'none' ? ['the database is not in it'] : []),
         ].join('\n'),
       );

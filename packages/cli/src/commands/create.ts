@@ -19,6 +19,7 @@ interface CreateOptions {
   timeout?: number;
   onTimeout?: 'pause' | 'kill';
   deletePausedAfter?: CreateRequest['deletePausedAfterSeconds'];
+  checkpointEvery?: number;
   idle?: number;
   onIdle?: CreateRequest['onIdle'];
   autoResume: boolean;
@@ -55,6 +56,11 @@ export const define: Define = (command, handler) => {
       '--delete-paused-after <span>',
       'how long it is kept while paused and unused, as 12h, 30d, or "never" (default: of the organisation)',
       parseRetention,
+    )
+    .option(
+      '--checkpoint-every <span>',
+      'seal it this often while it runs, as 5m (default: only at a pause)',
+      parseSpan,
     )
     .option('--no-auto-resume', 'wake it only with resume, not by a request')
     .addOption(
@@ -111,6 +117,7 @@ function requestOf(options: CreateOptions): CreateRequest {
     onTimeout: options.onTimeout,
     deletePausedAfterSeconds: options.deletePausedAfter,
     idleSeconds: options.idle,
+    checkpointEverySeconds: options.checkpointEvery,
     onIdle: options.onIdle,
     autoResume: options.autoResume ? undefined : false,
     fallback: options.fallback,

@@ -6,6 +6,7 @@ import type { Define } from '../cli.ts';
 interface UpOptions {
   apiKey?: string;
   tls?: boolean;
+  drainOnStop?: boolean;
   set?: string[];
   [flag: string]: string | boolean | string[] | undefined;
 }
@@ -23,6 +24,9 @@ const FLAGS = [
   ['store', 'url', 'store outside this machine, s3://bucket/prefix or file:///directory (default: none)'],
   ['data-key-file', 'file', 'data keys of the store (default: data-key in the data directory)'],
   ['durability', 'durability', 'when a pause is answered: sealed or replicated (default: sealed)'],
+  ['node', 'name', 'name of this node, when several machines share the database and the store'],
+  ['advertise', 'url', 'address by which the other nodes reach this server; with --node'],
+  ['node-memory-mb', 'n', 'memory in MB for all sandboxes of this node (default: that of the machine)'],
   ['domain', 'domain', 'domain of previews (default: sbx.localhost:<port>)'],
   ['tls-cert', 'file', 'certificate of a public authority with its chain, as PEM; with --tls-key'],
   ['tls-key', 'file', 'private key of the certificate'],
@@ -41,6 +45,7 @@ export const define: Define = (command, handler) => {
       (value, before: string[] = []) => [...before, value],
     ),
   );
+  command.option('--drain-on-stop', 'move sandboxes to other nodes before the server stops');
   command.option('--tls', 'serve HTTPS on the same port').allowUnknownOption().argument('[flags...]');
   command.usage('[options]');
   addExamples(command, {
@@ -61,8 +66,12 @@ export const define: Define = (command, handler) => {
         options.apiKey === undefined ? cli.io.env : { ...cli.io.env, TORPOR_API_KEY: options.apiKey };
       const { serve } = await import('@torpor/server');
       // The server may know flags that the CLI does not list.
+      const switches = [
+        ...(options.tls ? ['--tls'] : []),
+        ...(options.drainOnStop ? ['--drain-on-stop'] : []),
+      ];
       const set = (options.set ?? []).map((one) => `--set=${one}`);
-      return serve([...known, ...set, ...(options.tls ? ['--tls'] : []), ...unknown], env);
+      return serve([...known, ...set, ...switches, ...unknown], env);
     }),
   );
 };

@@ -75,6 +75,7 @@ async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: str
     const rest = [
       ...runtimes.map(runtimeCheck),
       ...(await checkSessions(torpor)),
+      ...(await checkNodes(torpor)),
       ...checkSettings(settings),
     ];
     return { checks: [{ is: 'good', what, detail: 'is accepted by the server' }, ...rest], settings };
@@ -98,6 +99,27 @@ async function checkSessions(torpor: Torpor): Promise<Check[]> {
     ...(leftovers === 0 ? [] : [`${leftovers} replaced sandboxes are not killed yet`]),
   ];
   return [{ is: 'note', what, detail: parts.join('; ') }];
+}
+
+/** One line for each node; none for a server that is alone, or with the key of a user. */
+async function checkNodes(torpor: Torpor): Promise<Check[]> {
+  const nodes = await torpor.nodes.list().catch(() => []);
+  return nodes.map(
+    ({ name, address, state, cordoned, draining, leaseUntil, used, capacity, version }): Check => {
+      const what = `Node ${name}`;
+      if (state === 'away') {
+        const since = new Date(leaseUntil).toISOString();
+        const detail = `${address} has not answered since ${since}; it has ${used.running} running sandboxes`;
+        const todo = `Start it again. If the machine is gone for good: torpor node forget ${name}`;
+        return { is: 'wrong', what, detail, todo };
+      }
+      const other = version === manifest.version ? '' : `, version ${version}`;
+      const detail = `${address}, ${used.running} running, ${used.memoryMb} of ${capacity.memoryMb} MB${other}`;
+      if (!cordoned && !draining) return { is: other === '' ? 'good' : 'note', what, detail };
+      const todo = `torpor node uncordon ${name} gives it new sandboxes again.`;
+      return { is: 'note', what, detail: `${detail}; ${draining ? 'drained' : 'cordoned'}`, todo };
+    },
+  );
 }
 
 function runtimeCheck({ name, capabilities: can }: Awaited<ReturnType<Torpor['runtimes']>>[number]): Check {

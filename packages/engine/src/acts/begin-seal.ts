@@ -86,6 +86,7 @@ export async function insertCheckpointRow(
       parentId: sandbox.baseId,
       runtime: sandbox.runtime,
       operationId: operation.id,
+      node: ctx.node.name,
     },
     ctx.clock.now(),
   );

@@ -238,7 +238,8 @@ export async function sealInStore(
     },
     signal,
   );
-  return { captured, location: ctx.store.location(checkpointId), bytes };
+  const fingerprint = runtimeOf(ctx, origin).fingerprint?.();
+  return { captured, location: ctx.store.location(checkpointId), bytes, fingerprint };
 }
 
 function nothingCaptured({ checkpointId }: Staging): TorporError {

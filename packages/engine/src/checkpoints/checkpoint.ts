@@ -47,11 +47,15 @@ export interface Checkpoint {
   /** Failed tries to replicate it in a row, and the cause of the last one. */
   readonly replicaFailures: number;
   readonly replicaError: { readonly code: string; readonly message: string } | null;
+  /** The node that has its bytes on its disk. */
+  readonly node: string;
+  /** What its memory needs of a machine; null: nothing, or it is not known. */
+  readonly fingerprint: string | null;
 }
 
 export const CHECKPOINT_COLUMNS = `id, org, sandbox_id, generation, seq, parent_id, runtime, operation_id, state, has_files,
   has_memory, needs, external, replayable, recovered, location, bytes, health, health_code, health_detail,
-  faults, verified_at, created_at, sealed_at, expires_at, replicated_at, replicate_after, replica_failures, replica_error`;
+  faults, verified_at, created_at, sealed_at, expires_at, replicated_at, replicate_after, replica_failures, replica_error, node, fingerprint`;
 
 /** A row of the table; its constraints keep these types. */
 interface CheckpointRow extends Row {
@@ -84,6 +88,8 @@ interface CheckpointRow extends Row {
   readonly replicate_after: number;
   readonly replica_failures: number;
   readonly replica_error: string | null;
+  readonly node: string;
+  readonly fingerprint: string | null;
 }
 
 /** `found` has the columns of `CHECKPOINT_COLUMNS`. */
@@ -118,6 +124,8 @@ export function toCheckpoint(found: Row): Checkpoint {
     replicateAfter: row.replicate_after,
     replicaFailures: row.replica_failures,
     replicaError: row.replica_error === null ? null : JSON.parse(row.replica_error),
+    node: row.node,
+    fingerprint: row.fingerprint,
   };
 }
 
@@ -176,17 +184,18 @@ export async function findCheckpoints(
   return new Map(rows.map(toCheckpoint).map((checkpoint) => [checkpoint.id, checkpoint]));
 }
 
-/** All sealed checkpoints, or those of one organisation, in pages by id. */
+/** All sealed checkpoints of a node, or those of one organisation, in pages by id. */
 export async function listSealed(
   db: Queryable,
+  node: string,
   org: string | undefined,
   after: string,
   limit: number,
 ): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
-     WHERE state = 'sealed' AND id > $1 ${org === undefined ? '' : 'AND org = $3'} ORDER BY id LIMIT $2`,
-    org === undefined ? [after, limit] : [after, limit, org],
+     WHERE state = 'sealed' AND node = $3 AND id > $1 ${org === undefined ? '' : 'AND org = $4'} ORDER BY id LIMIT $2`,
+    org === undefined ? [after, limit, node] : [after, limit, node, org],
   );
   return rows.map(toCheckpoint);
 }
@@ -196,14 +205,14 @@ export async function insertWriting(
   tx: Transaction,
   checkpoint: Pick<
     Checkpoint,
-    'id' | 'org' | 'sandboxId' | 'generation' | 'seq' | 'parentId' | 'runtime' | 'operationId'
+    'id' | 'org' | 'sandboxId' | 'generation' | 'seq' | 'parentId' | 'runtime' | 'operationId' | 'node'
   >,
   now: number,
 ): Promise<void> {
   await tx.query(
     `INSERT INTO checkpoints (id, org, sandbox_id, generation, parent_id, runtime, operation_id, state, sealed,
-       has_files, has_memory, needs, external, replayable, recovered, health, created_at, seq)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', $8, $9)`,
+       has_files, has_memory, needs, external, replayable, recovered, health, created_at, seq, node)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, 'writing', 0, 0, 0, '{}', 0, 1, 0, 'unknown', $8, $9, $10)`,
     [
       checkpoint.id,
       checkpoint.org,
@@ -214,6 +223,7 @@ export async function insertWriting(
       checkpoint.operationId,
       now,
       checkpoint.seq,
+      checkpoint.node,
     ],
   );
 }
@@ -223,6 +233,8 @@ export interface SealResult {
   readonly captured: Captured;
   readonly location: string;
   readonly bytes: number;
+  /** What its memory needs of a machine, where the runtime says so. */
+  readonly fingerprint?: string | undefined;
 }
 
 /** The bytes are durable already; with this commit the checkpoint exists. */
@@ -237,7 +249,7 @@ export async function markSealed(
   await tx.query(
     `UPDATE checkpoints SET state = 'sealed', sealed = 1, has_files = $2, has_memory = $3, needs = $4, external = $5,
        replayable = $6, recovered = $7, location = $8, bytes = $9, health = 'ok', sealed_at = $10, expires_at = $11,
-       kept = $12
+       kept = $12, fingerprint = $13
      WHERE id = $1 AND state = 'writing'`,
     [
       id,
@@ -252,6 +264,7 @@ export async function markSealed(
       now,
       extra.expiresAt,
       extra.kept ? 1 : 0,
+      captured.parts.memory ? (sealed.fingerprint ?? null) : null,
     ],
   );
   for (const other of captured.dependsOn) {

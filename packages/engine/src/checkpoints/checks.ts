@@ -17,6 +17,24 @@ import { type Checkpoint, findCheckpoints, toSealedCheckpoint } from './checkpoi
 import { type PartCheck, provesDamage, recordChecks } from './health-record.ts';
 import { PartFault } from './part-fault.ts';
 
+/**
+ * Throws for a checkpoint that only another node has: what is not found here then proves nothing. The bytes of a replicated one
+ * can be fetched.
+ */
+function refuseElsewhere(ctx: Context, checkpoint: Checkpoint): void {
+  const { id, node, external } = checkpoint;
+  if (node === ctx.node.name || external || isReplicated(checkpoint)) return;
+  throw new TorporError(
+    'checkpoint_unreadable',
+    `Checkpoint ${id} is on the node "${node}", and not replicated.`,
+    {
+      checkpointId: id,
+      details: { node },
+      hint: `Ask the node "${node}", or wait until the checkpoint is replicated.`,
+    },
+  );
+}
+
 /** The parts that can be checked. A checkpoint that a provider keeps counts as files: its parts are not visible. */
 function partsOf({ parts, external }: Checkpoint): readonly CheckpointPart[] {
   return parts.memory && !external ? ['files', 'memory'] : ['files'];
@@ -36,6 +54,7 @@ async function inspectFor(
   mode: CheckpointMode,
   bound: { readonly ms: number; readonly signal?: AbortSignal | undefined },
 ): Promise<MemoryVerdict> {
+  refuseElsewhere(ctx, checkpoint);
   const runtime = runtimeOf(ctx, checkpoint);
   // One inspection of everything is the quickest when both parts are needed.
   const selection = mode === 'memory' ? undefined : selectionOf(runtime, 'files');
@@ -71,6 +90,7 @@ async function inspectMemory(
   checkpoint: Checkpoint,
   bound: { readonly ms: number },
 ): Promise<void> {
+  refuseElsewhere(ctx, checkpoint);
   const selection = selectionOf(runtimeOf(ctx, checkpoint), 'memory');
   await withTimeout(
     ctx.clock,
@@ -269,6 +289,7 @@ async function verifyPart(
   part: CheckpointPart,
   signal?: AbortSignal,
 ): Promise<PartCheck> {
+  refuseElsewhere(ctx, checkpoint);
   const runtime = runtimeOf(ctx, checkpoint);
   const reading = withTimeout(
     ctx.clock,

@@ -33,13 +33,14 @@ const UNNAMED = 'NOT EXISTS (SELECT 1 FROM checkpoint_names n WHERE n.checkpoint
 /** A live sandbox keeps some of its earlier checkpoints for the fallback "previous". */
 export async function listCollectable(
   db: Queryable,
+  node: string,
   keepPrevious: number,
   after: string,
   limit: number,
 ): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
-     WHERE c.state = 'sealed' AND c.kept = 0 AND c.expires_at IS NULL AND c.id > $2 AND ${UNREFERENCED} AND ${UNNAMED}
+     WHERE c.state = 'sealed' AND c.kept = 0 AND c.expires_at IS NULL AND c.id > $2 AND c.node = $4 AND ${UNREFERENCED} AND ${UNNAMED}
        AND (
          NOT EXISTS (
            SELECT 1 FROM sandboxes s
@@ -53,7 +54,7 @@ export async function listCollectable(
          )
        )
      ORDER BY c.id LIMIT $3`,
-    [keepPrevious, after, limit],
+    [keepPrevious, after, limit, node],
   );
   return rows.map(toCheckpoint);
 }
@@ -140,16 +141,23 @@ export async function removeBytes(ctx: Context, checkpoint: Checkpoint): Promise
       await ctx.store.remove(checkpoint.id);
     },
   );
+  // Another node has bytes of its own, and removes them in its own round.
+  if (checkpoint.node !== ctx.node.name) return;
   await ctx.db.transaction((tx) =>
     tx.query('UPDATE checkpoints SET removed_at = $2 WHERE id = $1', [checkpoint.id, ctx.clock.now()]),
   );
 }
 
-export async function listToRemove(db: Queryable, after: string, limit: number): Promise<Checkpoint[]> {
+export async function listToRemove(
+  db: Queryable,
+  node: string,
+  after: string,
+  limit: number,
+): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
-     WHERE state = 'deleted' AND removed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`,
-    [after, limit],
+     WHERE state = 'deleted' AND removed_at IS NULL AND id > $1 AND node = $3 ORDER BY id LIMIT $2`,
+    [after, limit, node],
   );
   return rows.map(toCheckpoint);
 }
@@ -157,6 +165,7 @@ export async function listToRemove(db: Queryable, after: string, limit: number):
 /** Rows of checkpoints whose operation has ended, or whose server died while making a built-in template. */
 export async function listUnfinished(
   db: Queryable,
+  node: string,
   now: number,
   abandonedAfterMs: number,
   after: string,
@@ -164,35 +173,46 @@ export async function listUnfinished(
 ): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
-     WHERE c.state = 'writing' AND c.id > $1
+     WHERE c.state = 'writing' AND c.id > $1 AND c.node = $5
        AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.id = c.operation_id AND o.ended_at IS NULL)
        AND NOT EXISTS (SELECT 1 FROM templates t WHERE t.writing_id = c.id)
        AND (c.operation_id IS NOT NULL OR c.created_at + $3 < $4)
      ORDER BY c.id LIMIT $2`,
-    [after, limit, abandonedAfterMs, now],
+    [after, limit, abandonedAfterMs, now, node],
   );
   return rows.map(toCheckpoint);
 }
 
 /** Sealed checkpoints whose expiry is near and not yet announced. */
-export async function listExpiring(db: Queryable, before: number, limit: number): Promise<Checkpoint[]> {
+export async function listExpiring(
+  db: Queryable,
+  node: string,
+  before: number,
+  limit: number,
+): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
      WHERE state = 'sealed' AND expires_at IS NOT NULL AND expires_at <= $1 AND expiry_announced_at IS NULL
+       AND node = $3
      ORDER BY expires_at LIMIT $2`,
-    [before, limit],
+    [before, limit, node],
   );
   return rows.map(toCheckpoint);
 }
 
 /** Expired checkpoints whose expiry was announced and that no sandbox uses. */
-export async function listExpired(db: Queryable, now: number, limit: number): Promise<Checkpoint[]> {
+export async function listExpired(
+  db: Queryable,
+  node: string,
+  now: number,
+  limit: number,
+): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints c
      WHERE c.state = 'sealed' AND c.expires_at IS NOT NULL AND c.expires_at <= $1
-       AND c.expiry_announced_at IS NOT NULL AND ${UNREFERENCED}
+       AND c.expiry_announced_at IS NOT NULL AND c.node = $3 AND ${UNREFERENCED}
      ORDER BY c.expires_at LIMIT $2`,
-    [now, limit],
+    [now, limit, node],
   );
   return rows.map(toCheckpoint);
 }
@@ -216,11 +236,16 @@ export async function announceExpiry(ctx: Context, checkpoint: Checkpoint): Prom
 }
 
 /** The checkpoints that were not read for the longest time. */
-export async function listToScrub(db: Queryable, before: number, limit: number): Promise<Checkpoint[]> {
+export async function listToScrub(
+  db: Queryable,
+  node: string,
+  before: number,
+  limit: number,
+): Promise<Checkpoint[]> {
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
-     WHERE state = 'sealed' AND scrubbed_at <= $1 ORDER BY scrubbed_at, id LIMIT $2`,
-    [before, limit],
+     WHERE state = 'sealed' AND scrubbed_at <= $1 AND node = $3 ORDER BY scrubbed_at, id LIMIT $2`,
+    [before, limit, node],
   );
   return rows.map(toCheckpoint);
 }

@@ -44,7 +44,7 @@ export async function jobsAtEnd(
   tx: Transaction,
   sandbox: Sandbox,
   reason: JobLoss,
-  operationId: OperationId,
+  operationId: OperationId | null,
 ): Promise<NewEvent[]> {
   return jobEvents(ctx, await markLiveLost(tx, sandbox.id, reason, ctx.clock.now()), 'lost', operationId);
 }
@@ -135,7 +135,7 @@ function jobEvents(
   ctx: Context,
   jobs: readonly TrackedJob[],
   what: JobChange['is'],
-  operationId: OperationId,
+  operationId: OperationId | null,
 ): NewEvent[] {
   const ordered = jobs.toSorted((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1));
   return ordered.map((job) => jobEvent(ctx, job, what, operationId));

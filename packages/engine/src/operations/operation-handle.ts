@@ -2,6 +2,7 @@
 import type { Context } from '../context.ts';
 import type { FaultPointName } from '../fault-points.ts';
 import { recordEvent } from '../ledger/transition.ts';
+import { NodeFenced } from '../nodes/membership.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
 import { FenceLost, type Operation, requireFence, setPhase } from './operation.ts';
@@ -36,8 +37,8 @@ export class CommitUnknown extends Error {
 }
 
 /** After these errors this server must not end the operation: another server, or the reconciler, does. */
-export function leavesOperationOpen(thrown: unknown): thrown is FenceLost | CommitUnknown {
-  return thrown instanceof FenceLost || thrown instanceof CommitUnknown;
+export function leavesOperationOpen(thrown: unknown): thrown is FenceLost | CommitUnknown | NodeFenced {
+  return thrown instanceof FenceLost || thrown instanceof CommitUnknown || thrown instanceof NodeFenced;
 }
 
 /**
@@ -58,7 +59,8 @@ export async function fencedTransactionChecked<T>(
       return value;
     });
   } catch (thrown) {
-    if (thrown instanceof FenceLost || thrown instanceof ConstraintViolation) throw thrown;
+    if (thrown instanceof FenceLost || thrown instanceof NodeFenced || thrown instanceof ConstraintViolation)
+      throw thrown;
     const done = await ctx.db
       .transaction(async (tx) => isCommitted(tx, await lockSandbox(tx, operation.sandboxId)))
       .catch((cause: unknown) => {

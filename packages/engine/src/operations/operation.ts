@@ -292,22 +292,23 @@ export async function endOperation<K extends OperationKind>(
 
 /**
  * Open operations whose server sends no heartbeats any more, or that this server has left open. This server's newest
- * operations are left out: they were just accepted and are about to be driven.
+ * operations are left out: they were just accepted and are about to be driven. Only of sandboxes of this node.
  */
 export async function listOrphaned(
   db: Queryable,
   now: number,
-  server: { readonly id: string; readonly leaseMs: number },
+  server: { readonly id: string; readonly node: string; readonly leaseMs: number },
   after: string,
   limit: number,
 ): Promise<Operation[]> {
   const rows = await db.query<OperationRow>(
     `SELECT ${COLUMNS} FROM operations
      WHERE ended_at IS NULL AND id > $4
+       AND EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = operations.sandbox_id AND s.node = $6)
        AND ((owner = $2 AND started_at <= $3)
          OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = owner AND lease_until > $1))
      ORDER BY id LIMIT $5`,
-    [now, server.id, now - server.leaseMs, after, limit],
+    [now, server.id, now - server.leaseMs, after, limit, server.node],
   );
   return rows.map(toOperation);
 }

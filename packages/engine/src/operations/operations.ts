@@ -5,6 +5,7 @@
  */
 import {
   type Actor,
+  type CheckpointId,
   type OperationId,
   type OperationKind,
   type Reason,
@@ -14,6 +15,7 @@ import {
 import type { Context } from '../context.ts';
 import type { LedgerNotifications } from '../ledger/read.ts';
 import { decide } from '../lifecycle.ts';
+import { requireOwner } from '../nodes/ownership.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import type { Span } from '../ports/tracing.ts';
 import { type Dialect, lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';
@@ -123,7 +125,7 @@ type Acceptance<A> =
 /** What operations need of the context that they are part of. */
 type OperationDependencies = Pick<
   Context,
-  'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report' | 'tracing'
+  'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report' | 'tracing' | 'node'
 >;
 
 interface Driven {
@@ -193,10 +195,17 @@ export class Operations {
       const known = key === undefined ? undefined : await findByKey(tx, key, this.#ctx.clock.now());
       if (known !== undefined) return { is: 'replayed', operation: { id: known } };
 
-      const sandbox = await lockSandbox(tx, request.sandboxId);
-      if (sandbox.org !== request.caller.org) throw noSuchSandbox(request.sandboxId);
-      const decision = decide(sandbox.state, request.kind);
-      const open = await findOpenOperation(tx, sandbox.id);
+      const locked = await lockSandbox(tx, request.sandboxId);
+      if (locked.org !== request.caller.org) throw noSuchSandbox(request.sandboxId);
+      const decision = decide(locked.state, request.kind);
+      const open = await findOpenOperation(tx, locked.id);
+      const sandbox = this.#ctx.node.isClustered
+        ? await requireOwner(this.#ctx, tx, locked, {
+            kind: request.kind,
+            from: (request.request as { readonly from?: CheckpointId }).from,
+            isBusy: open !== undefined,
+          })
+        : locked;
       // A sandbox that is paused during a snapshot, fork or rollback is about to be started again: a pause of it is not
       // answered `already`. A sandbox that runs during an open operation stays usable: a resume of it is answered `already`.
       const already = decision.kind === 'already' && (open === undefined || request.kind === 'resume');

@@ -2,7 +2,8 @@
  * The port to the database: plain SQL in the subset that SQLite and PostgreSQL share.
  *
  * Parameters are `$1`, `$2`…; times are integer milliseconds, JSON is text, booleans are 0 and 1. Keywords that differ
- * are written in braces and replaced by the adapter: `{FOR UPDATE}` and `{SKIP LOCKED}` in statements, `{integer}` and
+ * are written in braces and replaced by the adapter: `{FOR UPDATE}`, `{SKIP LOCKED}` and `{now}` (the time of
+ * the database's clock, in milliseconds) in statements, `{integer}` and
  * the like in migrations.
  */
 export type SqlValue = string | number | null;

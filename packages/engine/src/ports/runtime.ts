@@ -147,6 +147,11 @@ export interface Runtime {
   /** The memory limit of a sandbox whose request sets none; absent where memory is not limited. */
   readonly defaultMemoryMb?: number;
   capabilities(): Capabilities;
+  /**
+   * What a memory image that is made here needs of a machine. Machines with the same text can restore each other's images.
+   * Absent where images need nothing, or where there are none.
+   */
+  fingerprint?(): string;
 
   /**
    * Makes the first checkpoint of a template in the given staging directory. Refuses what the runtime cannot make

@@ -73,7 +73,8 @@ export async function observeRunning(
   id: SandboxId,
 ): Promise<{ readonly found: Observation; readonly generation: number } | undefined> {
   const sandbox = await getSandbox(ctx.db, id, org);
-  if (sandbox.state !== 'running') return undefined;
+  // The runtime of this machine knows nothing of a sandbox on another node.
+  if (sandbox.state !== 'running' || sandbox.node !== ctx.node.name) return undefined;
   const found = await observe(ctx, sandbox);
   if (found.is === 'gone') await ctx.endedInstances.waitForRepair(sandbox);
   return { found, generation: sandbox.generation };

@@ -41,30 +41,48 @@ function toObject({ key, kind, subject, bytes, sha256, key_id: keyId }: ObjectRo
   return { key, kind, subject, bytes, sha256, keyId };
 }
 
-/** Gives up what an earlier try has left of a subject. The caller makes sure that no upload of it is under way. */
+/** Gives up what an earlier try of this node has left of a subject. The caller makes sure that no upload of it is under way. */
 export async function giveUpWriting(
   tx: Transaction,
+  node: string,
   store: string,
   { kind, subject }: ObjectSubject,
 ): Promise<void> {
   const keys = await tx.query<{ key: string }>(
     `UPDATE stored_objects SET state = 'deleting'
-     WHERE store = $1 AND kind = $2 AND subject = $3 AND state = 'writing' RETURNING key`,
-    [store, kind, subject],
+     WHERE store = $1 AND kind = $2 AND subject = $3 AND state = 'writing' AND node = $4 RETURNING key`,
+    [store, kind, subject, node],
   );
   for (const { key } of keys) await tx.query('DELETE FROM checkpoint_objects WHERE key = $1', [key]);
 }
 
+/** Whether another node uploads the subject. Its row goes away when that node is back, or is forgotten. */
+export async function isWrittenElsewhere(
+  tx: Transaction,
+  node: string,
+  store: string,
+  { kind, subject }: ObjectSubject,
+): Promise<boolean> {
+  const rows = await tx.query(
+    `SELECT key FROM stored_objects
+     WHERE store = $1 AND kind = $2 AND subject = $3 AND state = 'writing' AND node <> $4`,
+    [store, kind, subject, node],
+  );
+  return rows.length > 0;
+}
+
 export async function insertWriting(
   tx: Transaction,
+  node: string,
   store: string,
   key: string,
   { kind, subject }: ObjectSubject,
   now: number,
 ): Promise<void> {
   await tx.query(
-    `INSERT INTO stored_objects (key, store, kind, subject, state, created_at) VALUES ($1, $2, $3, $4, 'writing', $5)`,
-    [key, store, kind, subject, now],
+    `INSERT INTO stored_objects (key, store, kind, subject, state, created_at, node)
+     VALUES ($1, $2, $3, $4, 'writing', $5, $6)`,
+    [key, store, kind, subject, now, node],
   );
 }
 
@@ -120,24 +138,30 @@ export async function releaseObjects(tx: Transaction, id: CheckpointId): Promise
   }
 }
 
-/** Gives up the uploads that an earlier server did not finish. No other server works on this store at the same time. */
-export async function giveUpUnfinished(tx: Transaction, store: string): Promise<void> {
+/** Gives up the uploads that an earlier server of this node did not finish. */
+export async function giveUpUnfinished(tx: Transaction, node: string, store: string): Promise<void> {
   await tx.query(
     `DELETE FROM checkpoint_objects
-     WHERE key IN (SELECT key FROM stored_objects WHERE store = $1 AND state = 'writing')`,
-    [store],
+     WHERE key IN (SELECT key FROM stored_objects WHERE store = $1 AND state = 'writing' AND node = $2)`,
+    [store, node],
   );
-  await tx.query("UPDATE stored_objects SET state = 'deleting' WHERE store = $1 AND state = 'writing'", [
-    store,
-  ]);
+  await tx.query(
+    "UPDATE stored_objects SET state = 'deleting' WHERE store = $1 AND state = 'writing' AND node = $2",
+    [store, node],
+  );
 }
 
-/** Markers first: a marker says that all other objects are there. */
-export async function listToDelete(db: Queryable, store: string, limit: number): Promise<string[]> {
+/** Of objects that this node has written: no other node can be uploading them. Markers first: a marker says that all other objects are there. */
+export async function listToDelete(
+  db: Queryable,
+  node: string,
+  store: string,
+  limit: number,
+): Promise<string[]> {
   const rows = await db.query<{ key: string }>(
-    `SELECT key FROM stored_objects WHERE store = $1 AND state = 'deleting'
+    `SELECT key FROM stored_objects WHERE store = $1 AND state = 'deleting' AND node = $3
      ORDER BY CASE WHEN kind = 'marker' THEN 0 ELSE 1 END, key LIMIT $2`,
-    [store, limit],
+    [store, limit, node],
   );
   return rows.map(({ key }) => key);
 }

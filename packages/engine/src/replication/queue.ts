@@ -6,18 +6,19 @@ import type { Queryable, Transaction } from '../ports/database.ts';
 
 const WAITING = "state = 'sealed' AND external = 0 AND replicated_at IS NULL";
 
-/** The checkpoints that have waited longest, without those that are under way. Read by the index `checkpoints_to_replicate`. */
+/** The checkpoints of this node that have waited longest, without those that are under way. Read by the index `checkpoints_to_replicate`. */
 export async function listToReplicate(
   db: Queryable,
+  node: string,
   now: number,
   underWay: readonly CheckpointId[],
   limit: number,
 ): Promise<Checkpoint[]> {
-  const others = underWay.length === 0 ? '' : `AND id NOT IN (${listPlaceholders(underWay.length, 3)})`;
+  const others = underWay.length === 0 ? '' : `AND id NOT IN (${listPlaceholders(underWay.length, 4)})`;
   const rows = await db.query(
     `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints
-     WHERE ${WAITING} AND replicate_after <= $1 ${others} ORDER BY sealed_at, id LIMIT $2`,
-    [now, limit, ...underWay],
+     WHERE ${WAITING} AND replicate_after <= $1 AND node = $3 ${others} ORDER BY sealed_at, id LIMIT $2`,
+    [now, limit, node, ...underWay],
   );
   return rows.map(toCheckpoint);
 }

@@ -7,11 +7,13 @@ import type { TorporError } from '@torpor/protocol';
 import { type Checkpoint, lockSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { recordEvent } from '../ledger/transition.ts';
+import type { Transaction } from '../ports/database.ts';
 import type { ReplicaObject, Replicas, StoredReplica } from '../ports/replicas.ts';
 import { lockSandboxOf } from '../sandbox.ts';
 import {
   giveUpWriting,
   insertWriting,
+  isWrittenElsewhere,
   lockStored,
   markStored,
   type ObjectSubject,
@@ -23,6 +25,8 @@ import { markFailed, markReplicated } from './queue.ts';
 export class CheckpointGone extends Error {}
 
 const LONGEST_RETRY_MS = 300_000;
+/** How often to look whether another node has finished an object that both need. */
+const LOOK_AGAIN_MS = 250;
 
 export class Replication {
   readonly #ctx: Context;
@@ -70,22 +74,17 @@ export class Replication {
     signal: AbortSignal,
   ): Promise<ReplicaObject> {
     const { db, clock } = this.#ctx;
-    const store = this.#replicas.url;
     return this.#subjects.run(
       `${part.kind} ${part.subject}`,
       async () => {
         const key = this.#replicas.newKey(part);
-        const there = await db.transaction(async (tx) => {
-          if ((await lockSealed(tx, checkpoint.id)) === undefined) throw new CheckpointGone();
-          const stored = await lockStored(tx, store, part);
-          if (stored === undefined) {
-            await giveUpWriting(tx, store, part);
-            await insertWriting(tx, store, key, part, clock.now());
-          }
-          await refer(tx, checkpoint.id, stored?.key ?? key);
-          return stored;
-        });
-        if (there !== undefined) return there;
+        let there: ReplicaObject | 'ours' | 'being written elsewhere';
+        for (;;) {
+          there = await db.transaction((tx) => this.#claim(tx, checkpoint, part, key));
+          if (there !== 'being written elsewhere') break;
+          await clock.sleep(LOOK_AGAIN_MS, signal);
+        }
+        if (there !== 'ours') return there;
         this.#uploading.add(key);
         try {
           const stored = await upload(key);
@@ -97,6 +96,28 @@ export class Replication {
       },
       signal,
     );
+  }
+
+  /** Refers to the object that is there, or begins one under this key. */
+  async #claim(
+    tx: Transaction,
+    checkpoint: Checkpoint,
+    part: ObjectSubject,
+    key: string,
+  ): Promise<ReplicaObject | 'ours' | 'being written elsewhere'> {
+    const { clock, node } = this.#ctx;
+    const store = this.#replicas.url;
+    if ((await lockSealed(tx, checkpoint.id)) === undefined) throw new CheckpointGone();
+    const stored = await lockStored(tx, store, part);
+    if (stored === undefined) {
+      if (node.isClustered && (await isWrittenElsewhere(tx, node.name, store, part))) {
+        return 'being written elsewhere';
+      }
+      await giveUpWriting(tx, node.name, store, part);
+      await insertWriting(tx, node.name, store, key, part, clock.now());
+    }
+    await refer(tx, checkpoint.id, stored?.key ?? key);
+    return stored ?? 'ours';
   }
 
   async #commit(

@@ -70,7 +70,7 @@ export class Replicator {
         },
       );
     }
-    await db.transaction((tx) => giveUpUnfinished(tx, this.replicas.url));
+    await db.transaction((tx) => giveUpUnfinished(tx, this.#ctx.node.name, this.replicas.url));
     this.#isStarted = true;
   }
 
@@ -134,18 +134,27 @@ export class Replicator {
   }
 
   async #begin(): Promise<void> {
-    const { db, clock, storeSettings } = this.#ctx;
+    const { db, clock, node, storeSettings } = this.#ctx;
     const awaited = [...this.#awaited.keys()].filter((id) => !this.#running.has(id));
     for (const id of awaited) {
       if (this.#running.size >= storeSettings.uploads) return;
       const checkpoint = await findCheckpoint(db, id);
       const isWaiting =
-        checkpoint?.state === 'sealed' && !checkpoint.external && checkpoint.replicatedAt === null;
+        checkpoint?.state === 'sealed' &&
+        checkpoint.node === node.name &&
+        !checkpoint.external &&
+        checkpoint.replicatedAt === null;
       if (isWaiting && checkpoint.replicateAfter <= clock.now()) this.#run(checkpoint);
     }
     const free = storeSettings.uploads - this.#running.size;
     if (free <= 0) return;
-    for (const checkpoint of await listToReplicate(db, clock.now(), [...this.#running.keys()], free)) {
+    for (const checkpoint of await listToReplicate(
+      db,
+      node.name,
+      clock.now(),
+      [...this.#running.keys()],
+      free,
+    )) {
       this.#run(checkpoint);
     }
   }
@@ -185,8 +194,8 @@ export class Replicator {
 
   /** The row goes away after the bytes, so that a crash in between repeats the deletion. */
   async #deleteObjects(): Promise<void> {
-    const { db, clock, settings, storeSettings, stopping, report } = this.#ctx;
-    for (const key of await listToDelete(db, this.replicas.url, settings.pageSize)) {
+    const { db, clock, node, settings, storeSettings, stopping, report } = this.#ctx;
+    for (const key of await listToDelete(db, node.name, this.replicas.url, settings.pageSize)) {
       if (stopping.aborted) return;
       if (this.#work().isUploading(key)) continue;
       try {

@@ -39,14 +39,16 @@ export async function expirePaused(ctx: Context): Promise<void> {
 }
 
 interface Times {
+  readonly node: string;
   readonly now: number;
   readonly noticeMs: number;
   /** The server's setting, for sandboxes without a retention of their own or of their organisation. */
   readonly fallbackMs: number;
 }
 
-function timesOf({ clock, settings }: Context): Times {
+function timesOf({ clock, settings, node }: Context): Times {
   return {
+    node: node.name,
     now: clock.now(),
     noticeMs: settings.expiryNoticeMs,
     fallbackMs: settings.deletePausedAfterMs,
@@ -64,8 +66,9 @@ async function listToAnnounce(db: Queryable, times: Times, after: string, limit:
     `SELECT ${COLUMNS} FROM sandboxes s
      WHERE s.unused_since IS NOT NULL AND s.deletes_at IS NULL AND s.state = 'paused' AND s.id > $2
        AND ${kept} > 0 AND s.unused_since + ${kept} <= CAST($3 AS {integer})
+       AND s.node = $5
      ORDER BY s.id LIMIT $4`,
-    [times.fallbackMs, after, times.now + times.noticeMs, limit],
+    [times.fallbackMs, after, times.now + times.noticeMs, limit, times.node],
   );
   return rows.map(toSandbox);
 }
@@ -77,8 +80,9 @@ async function listToWithdraw(db: Queryable, times: Times, after: string, limit:
     `SELECT ${COLUMNS} FROM sandboxes s
      WHERE s.deletes_at IS NOT NULL AND s.id > $2
        AND (${kept} = 0 OR s.unused_since + ${kept} > CAST($3 AS {integer}))
+       AND s.node = $5
      ORDER BY s.id LIMIT $4`,
-    [times.fallbackMs, after, times.now + times.noticeMs, limit],
+    [times.fallbackMs, after, times.now + times.noticeMs, limit, times.node],
   );
   return rows.map(toSandbox);
 }
@@ -86,9 +90,9 @@ async function listToWithdraw(db: Queryable, times: Times, after: string, limit:
 async function listToDelete(db: Queryable, times: Times, after: string, limit: number): Promise<Sandbox[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM sandboxes s
-     WHERE s.deletes_at IS NOT NULL AND s.deletes_at <= $1 AND s.state = 'paused' AND s.id > $2
+     WHERE s.deletes_at IS NOT NULL AND s.deletes_at <= $1 AND s.state = 'paused' AND s.id > $2 AND s.node = $4
      ORDER BY s.id LIMIT $3`,
-    [times.now, after, limit],
+    [times.now, after, limit, times.node],
   );
   return rows.map(toSandbox);
 }

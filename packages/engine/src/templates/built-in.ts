@@ -56,7 +56,8 @@ export async function renewTemplate(ctx: Context, runtime: Runtime, name: string
   const template = await findBuiltIn(ctx.db, runtime.name, name);
   if (template === undefined || template.checkpointId === null) return;
   const old = await findCheckpoint(ctx.db, template.checkpointId);
-  if (old === undefined) return;
+  // Another node prepares it again by what it finds on its own machine: two nodes must not do so in turns.
+  if (old === undefined || old.node !== ctx.node.name) return;
   const previous = toSealedCheckpoint(ctx.store, old);
   if (!(await runtime.isOutdated?.(previous))) return;
   const progress = (phase: string) => setTemplatePhase(ctx, runtime.name, name, phase);
@@ -93,6 +94,7 @@ async function prepareBuiltIn(
     parentId: null,
     runtime: runtime.name,
     operationId: null,
+    node: ctx.node.name,
   };
   await ctx.db.transaction((tx) => insertWriting(tx, row, ctx.clock.now()));
   const sealed = await withTimeout(

@@ -110,7 +110,14 @@ async function claim(ctx: Context, template: Template, id: CheckpointId): Promis
   if (full !== undefined) throw full;
   await ctx.db.transaction(async (tx) => {
     await requireQuota(tx, org, { checkpoint: true });
-    const about = { sandboxId: null, generation: null, seq: 0, parentId: null, operationId: null };
+    const about = {
+      sandboxId: null,
+      generation: null,
+      seq: 0,
+      parentId: null,
+      operationId: null,
+      node: ctx.node.name,
+    };
     await insertWriting(tx, { id, org, runtime, ...about }, ctx.clock.now());
     await insertWithFreeName(tx, template);
   });

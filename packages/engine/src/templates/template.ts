@@ -158,13 +158,19 @@ export async function listTemplates(db: Queryable, org: string): Promise<Templat
   return templates.filter((one) => one.org === org || !own.has(one.name));
 }
 
-/** Templates in preparation whose server is gone, or that have been in preparation for too long. */
-export async function listAbandoned(db: Queryable, now: number, oldest: number): Promise<Template[]> {
+/** Templates in preparation on this node whose server is gone, or that have been in preparation for too long. */
+export async function listAbandoned(
+  db: Queryable,
+  node: string,
+  now: number,
+  oldest: number,
+): Promise<Template[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM templates
      WHERE state = 'preparing' AND (created_at < $2
-       OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = owner AND lease_until > $1))`,
-    [now, oldest],
+       OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = owner AND lease_until > $1))
+       AND EXISTS (SELECT 1 FROM checkpoints c WHERE c.id = writing_id AND c.node = $3)`,
+    [now, oldest, node],
   );
   return rows.map(toTemplate);
 }

@@ -7,7 +7,7 @@ import { deleteFailed, listAbandoned, setFailed, type Template } from '../templa
 export async function failAbandonedTemplates(ctx: Context): Promise<void> {
   const { templateMs, operationMs, idempotencyMs } = ctx.settings;
   const now = ctx.clock.now();
-  for (const template of await listAbandoned(ctx.db, now, now - templateMs - operationMs)) {
+  for (const template of await listAbandoned(ctx.db, ctx.node.name, now, now - templateMs - operationMs)) {
     await failTemplate(ctx, template);
   }
   await ctx.db.transaction((tx) => deleteFailed(tx, now - idempotencyMs));

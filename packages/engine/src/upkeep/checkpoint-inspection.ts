@@ -45,7 +45,11 @@ export async function inspectCheckpoints(
 ): Promise<InspectionResult> {
   const { pageSize, inspectHands } = ctx.settings;
   const result: InspectionResult = { inspected: 0, damaged: 0, unknown: 0, unusableMemory: [] };
-  const sealed = inPages((after, limit) => listSealed(ctx.db, filter.org, after, limit), pageSize, signal);
+  const sealed = inPages(
+    (after, limit) => listSealed(ctx.db, ctx.node.name, filter.org, after, limit),
+    pageSize,
+    signal,
+  );
   await forEachBounded(sealed, inspectHands, async (checkpoint) => {
     if (checkpoint.external && !filter.external) return;
     // A server that has the runtime inspects it.

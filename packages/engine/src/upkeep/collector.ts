@@ -24,6 +24,7 @@ import { inPages } from './pages.ts';
 export async function collectCheckpoints(ctx: Context): Promise<void> {
   const { db, clock, settings } = ctx;
   const { pageSize } = settings;
+  const node = ctx.node.name;
   const each = async <T extends { readonly id: string }>(
     what: string,
     items: AsyncIterable<T> | Iterable<T>,
@@ -41,25 +42,25 @@ export async function collectCheckpoints(ctx: Context): Promise<void> {
     ctx.report('failing abandoned templates failed', { error: thrown }),
   );
   const unfinished = inPages(
-    (after, limit) => listUnfinished(db, clock.now(), settings.operationMs, after, limit),
+    (after, limit) => listUnfinished(db, node, clock.now(), settings.operationMs, after, limit),
     pageSize,
   );
   await each('giving up an unfinished checkpoint', unfinished, (c) =>
     deleteIfUnreferenced(ctx, c.id, 'unfinished'),
   );
 
-  const expiring = await listExpiring(db, clock.now() + settings.expiryNoticeMs, pageSize);
-  const expired = await listExpired(db, clock.now(), pageSize);
+  const expiring = await listExpiring(db, node, clock.now() + settings.expiryNoticeMs, pageSize);
+  const expired = await listExpired(db, node, clock.now(), pageSize);
   await each('announcing an expiry', expiring, (c) => announceExpiry(ctx, c));
   await each('expiring a checkpoint', expired, (c) => deleteIfUnreferenced(ctx, c.id, 'expired'));
 
   const collectable = inPages(
-    (after, limit) => listCollectable(db, settings.keepPrevious, after, limit),
+    (after, limit) => listCollectable(db, node, settings.keepPrevious, after, limit),
     pageSize,
   );
   await each('collecting a checkpoint', collectable, (c) => deleteIfUnreferenced(ctx, c.id, 'unreferenced'));
 
-  const removable = inPages((after, limit) => listToRemove(db, after, limit), pageSize);
+  const removable = inPages((after, limit) => listToRemove(db, node, after, limit), pageSize);
   await each('removing a checkpoint', removable, (c) => removeBytes(ctx, c));
   await removeStrayBytes(ctx);
 }
@@ -97,6 +98,6 @@ async function listWanted(
 
 /** Reads the contents of the few checkpoints that were not read for longest. */
 export async function scrubCheckpoints(ctx: Context, most: number): Promise<void> {
-  const due = await listToScrub(ctx.db, ctx.clock.now() - ctx.settings.scrubEveryMs, most);
+  const due = await listToScrub(ctx.db, ctx.node.name, ctx.clock.now() - ctx.settings.scrubEveryMs, most);
   for (const checkpoint of due) await verifyCheckpoint(ctx, checkpoint);
 }

@@ -9,6 +9,7 @@ import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
 import type { Context } from '../context.ts';
 import { compareJobs } from '../jobs/compare.ts';
+import { hasFencedRun, keepFencedRuns } from '../nodes/recovered-runs.ts';
 import { findOpenOperation, insertOperation, listOrphaned } from '../operations/operation.ts';
 import type { Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, listSandboxes, lockSandbox, type Sandbox } from '../sandbox.ts';
@@ -42,6 +43,7 @@ function record(round: ReconcileRound, deed: RoundAction): void {
 
 export async function reconcile(ctx: Context): Promise<ReconcileRound> {
   const round: ReconcileRound = { takenUp: 0, repaired: 0, unknown: 0, failed: 0, did: [] };
+  await keepFencedRuns(ctx);
   await takeOverOrphans(ctx, round);
   await compareSandboxes(ctx, round);
   for (const runtime of ctx.runtimes.values()) await destroyStrays(ctx, runtime, round);
@@ -50,7 +52,7 @@ export async function reconcile(ctx: Context): Promise<ReconcileRound> {
 
 /** Finishes or undoes every operation whose server is gone, or that this server had to leave open. */
 async function takeOverOrphans(ctx: Context, round: ReconcileRound): Promise<void> {
-  const server = { id: ctx.serverId, leaseMs: ctx.settings.serverLeaseMs };
+  const server = { id: ctx.serverId, node: ctx.node.name, leaseMs: ctx.settings.serverLeaseMs };
   const orphans = inPages(
     (after, limit) => listOrphaned(ctx.db, ctx.clock.now(), server, after, limit),
     ctx.settings.pageSize,
@@ -72,7 +74,7 @@ async function compareSandboxes(ctx: Context, round: ReconcileRound): Promise<vo
   // Leftovers of paused sandboxes are found by listing the runtime's instances, not by observing each sandbox.
   const states = ['running', 'killing'] as const;
   const live = inPages(
-    (after, limit) => listSandboxes(ctx.db, { states }, after, limit),
+    (after, limit) => listSandboxes(ctx.db, { node: ctx.node.name, states }, after, limit),
     ctx.settings.pageSize,
     ctx.stopping,
   );
@@ -87,6 +89,7 @@ export async function compareSandbox(ctx: Context, sandbox: Sandbox): Promise<vo
 }
 
 async function compare(ctx: Context, sandbox: Sandbox, round: ReconcileRound): Promise<void> {
+  if (sandbox.node !== ctx.node.name) return;
   if ((await findOpenOperation(ctx.db, sandbox.id)) !== undefined) return;
   if (sandbox.state === 'killing') {
     await killByPolicy(ctx, sandbox, 'reconcile');
@@ -157,7 +160,8 @@ async function repairByOperation(ctx: Context, sandbox: Sandbox): Promise<void> 
   });
   const accepted = await ctx.db.transaction(async (tx) => {
     const locked = await lockSandbox(tx, sandbox.id);
-    const same = locked.state === 'running' && locked.generation === sandbox.generation;
+    const same =
+      locked.state === 'running' && locked.generation === sandbox.generation && locked.node === ctx.node.name;
     if (!same || (await findOpenOperation(tx, sandbox.id)) !== undefined) return undefined;
     await insertOperation(tx, operation);
     return locked;
@@ -183,10 +187,13 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
     if (ctx.stopping.aborted) return;
     await countingFailures(ctx, round, instance.sandboxId, async () => {
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
-      const upTo = newestStrayGeneration(sandbox, instance);
+      const upTo = newestStrayGeneration(ctx, sandbox, instance);
       if (upTo === null) return;
+      // What another node gave up is kept first.
+      if (ctx.node.isClustered && (await hasFencedRun(ctx.db, ctx.node.name, instance.sandboxId))) return;
       // The frozen instance of a paused sandbox may stay as a cache: an earlier server may have kept it.
-      const keep = sandbox?.state === 'paused' ? (sandbox.checkpointId ?? undefined) : undefined;
+      const isOurs = sandbox?.state === 'paused' && sandbox.node === ctx.node.name;
+      const keep = isOurs ? (sandbox.checkpointId ?? undefined) : undefined;
       await withTimeout(ctx.clock, ctx.settings.callMs, 'Destroying a stray', (signal) =>
         runtime.destroy({ sandboxId: instance.sandboxId, generation: upTo }, signal, keep),
       );
@@ -200,8 +207,13 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
 }
 
 /** The newest generation of this sandbox that may be destroyed, or null when the instance is the current one. */
-function newestStrayGeneration(sandbox: Sandbox | undefined, instance: Instance): number | null {
-  if (sandbox === undefined) return instance.generation;
+function newestStrayGeneration(
+  ctx: Context,
+  sandbox: Sandbox | undefined,
+  instance: Instance,
+): number | null {
+  // The sandbox went on elsewhere. If it comes back meanwhile, its next instance has a newer generation.
+  if (sandbox === undefined || sandbox.node !== ctx.node.name) return instance.generation;
   const lives = ['creating', 'running', 'pausing', 'resuming', 'killing'].includes(sandbox.state);
   const newestDead = lives ? sandbox.generation - 1 : sandbox.generation;
   return instance.generation <= newestDead ? newestDead : null;

@@ -49,7 +49,11 @@ export class Sweeper {
     const now = ctx.clock.now();
     const { pageSize, hands } = ctx.settings;
     this.#dropOldBackoffs();
-    const due = inPages((after, limit) => listDue(ctx.db, now, after, limit), pageSize, ctx.stopping);
+    const due = inPages(
+      (after, limit) => listDue(ctx.db, ctx.node.name, now, after, limit),
+      pageSize,
+      ctx.stopping,
+    );
     await forEachBounded(due, hands, (sandbox) =>
       this.#end(sandbox, 'timeout', sandbox.onTimeout, (_, locked) => {
         if (!isSameRun(sandbox, locked)) throw new NotDue();
@@ -58,7 +62,11 @@ export class Sweeper {
     );
     // The activity of other servers appears in the rows only after a while.
     const idleSince = now - (ctx.ownsDataDirectory ? 0 : 2 * ctx.settings.activityEveryMs);
-    const idle = inPages((after, limit) => listIdle(ctx.db, idleSince, after, limit), pageSize, ctx.stopping);
+    const idle = inPages(
+      (after, limit) => listIdle(ctx.db, ctx.node.name, idleSince, after, limit),
+      pageSize,
+      ctx.stopping,
+    );
     await forEachBounded(idle, hands, async (sandbox) => {
       if (sandbox.onIdle === 'keep' || this.#leases.isUsed(sandbox.id)) return;
       await this.#end(sandbox, 'idle', sandbox.onIdle, async (tx, locked) => {
@@ -136,11 +144,17 @@ function isSameRun(seen: Sandbox, locked: Sandbox): boolean {
   return locked.state === 'running' && locked.generation === seen.generation;
 }
 
-async function listDue(db: Queryable, now: number, after: string, limit: number): Promise<Sandbox[]> {
+async function listDue(
+  db: Queryable,
+  node: string,
+  now: number,
+  after: string,
+  limit: number,
+): Promise<Sandbox[]> {
   const rows = await db.query(
     `SELECT ${SANDBOX_COLUMNS} FROM sandboxes
-     WHERE state = 'running' AND ends_at <= $1 AND id > $2 ORDER BY id LIMIT $3`,
-    [now, after, limit],
+     WHERE state = 'running' AND ends_at <= $1 AND id > $2 AND node = $4 ORDER BY id LIMIT $3`,
+    [now, after, limit, node],
   );
   return rows.map(toSandbox);
 }

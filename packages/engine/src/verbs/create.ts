@@ -15,6 +15,8 @@ import { requireForkable } from '../checkpoints/forkable.ts';
 import { type Context, pauseCapability, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import { recordEvent } from '../ledger/transition.ts';
+import { requireAtHand } from '../nodes/ownership.ts';
+import { reserve } from '../nodes/reservation.ts';
 import { insertOperation, type Operation, type Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
 import { newSandboxes, requireQuota } from '../orgs/quota.ts';
@@ -46,6 +48,7 @@ export async function create(ctx: Context, caller: Caller, request: CreateReques
 async function createNew(ctx: Context, caller: Caller, request: CreateRequest): Promise<Succeeded<'create'>> {
   const { base, template, definition, defaults } = await originOf(ctx, caller.org, request);
   const runtime = runtimeOf(ctx, base);
+  requireAtHand(ctx, base);
   await requireSecrets(ctx, caller.org, request.network);
   const { org, dialect } = caller;
   const creator = { org, dialect, ...defaults };
@@ -59,6 +62,7 @@ async function createNew(ctx: Context, caller: Caller, request: CreateRequest): 
     insert: async (tx) => {
       if (full !== undefined) throw full;
       await requireQuota(tx, sandbox.org, newSandboxes(1, sandbox.memoryMb));
+      await reserve(ctx, tx, { memoryMb: sandbox.memoryMb, what: 'new' });
       return insertNewSandbox(ctx, tx, { sandbox, base, operation });
     },
     execute: (handle, creating) => start(ctx, handle, creating),
@@ -133,7 +137,8 @@ interface Origin {
   readonly defaults: CommandDefaults;
 }
 
-async function originOf(ctx: Context, org: string, request: CreateRequest): Promise<Origin> {
+/** What a new sandbox starts from. */
+export async function originOf(ctx: Context, org: string, request: CreateRequest): Promise<Origin> {
   const { runtime } = request;
   if (request.from === undefined) {
     if (runtime !== undefined) runtimeOf(ctx, { runtime });
@@ -172,6 +177,16 @@ export function memoryLimit(runtime: Runtime, resources: Resources | undefined):
   return resources?.memoryMb ?? runtime.defaultMemoryMb ?? null;
 }
 
+/** A runtime that has to pause and start a sandbox for a checkpoint would cut its connections each time. */
+function requireInPlace(runtime: Runtime): void {
+  const { snapshotWhileRunning, replayable, pause } = runtime.capabilities();
+  if (pause !== 'none' && replayable && (snapshotWhileRunning || runtime.warmth !== undefined)) return;
+  throw new TorporError(
+    'capability_unsupported',
+    `The runtime "${runtime.name}" cannot seal a running sandbox, so it cannot keep checkpointEverySeconds. Nothing was changed.`,
+  );
+}
+
 /** Refuses a policy that the runtime cannot keep, before anything is written. */
 export function draftSandbox(
   ctx: Context,
@@ -184,6 +199,7 @@ export function draftSandbox(
   const { onTimeout = canPause ? 'pause' : 'kill', onIdle = canPause ? 'pause' : 'keep' } = request;
   if (request.onTimeout === 'pause') pauseCapability(runtime, 'keep the policy onTimeout "pause"');
   if (request.onIdle === 'pause') pauseCapability(runtime, 'keep the policy onIdle "pause"');
+  if (request.checkpointEverySeconds !== undefined) requireInPlace(runtime);
   if (request.network !== undefined) runtime.checkNetwork(request.network);
   if (request.pauseMode !== undefined) sealMode(runtime, request.pauseMode, 'keep the policy pauseMode');
   const now = ctx.clock.now();
@@ -231,5 +247,8 @@ export function draftSandbox(
     deletesAt: null,
     memoryMb: memoryLimit(runtime, request.resources),
     countsEgress: runtime.takeEgress !== undefined,
+    node: ctx.node.name,
+    checkpointEveryMs:
+      request.checkpointEverySeconds === undefined ? null : request.checkpointEverySeconds * 1_000,
   };
 }

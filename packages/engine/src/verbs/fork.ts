@@ -16,6 +16,8 @@ import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireAttachedReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
+import { requireAtHand } from '../nodes/ownership.ts';
+import { reserve } from '../nodes/reservation.ts';
 import { endOperation, listChildren, type Operation } from '../operations/operation.ts';
 import type { OperationHandle } from '../operations/operation-handle.ts';
 import { OperationTrace } from '../operations/operation-trace.ts';
@@ -61,7 +63,7 @@ export async function fork(
     expiresAt: null,
     extraWrites: async (tx, sandbox, operation) => {
       // Asked again: others may have used up the quota while the source was frozen and written.
-      await requireQuotaForChildren(tx, sandbox, runtime, request);
+      await requireQuotaForChildren(ctx, tx, sandbox, runtime, request);
       const from = { sandbox, operation };
       return insertChildren(ctx, tx, from, inPlan.checkpointId, runtime, request);
     },
@@ -77,12 +79,13 @@ export async function fork(
       if (full !== undefined) throw full;
       // The commit checks the name again; this check saves the freeze.
       if (request.name !== undefined) await refuseTakenSandboxName(tx, sandbox.org, request.name);
-      await requireQuotaForChildren(tx, sandbox, runtime, request);
+      await requireQuotaForChildren(ctx, tx, sandbox, runtime, request);
       const { checkpointId } = sandbox;
       if (sandbox.state !== 'paused' || checkpointId === null) {
         return { is: 'to seal', sandbox: await beginSeal(ctx, tx, sandbox, operation, plan) };
       }
       await requireAttachedReplayable(tx, sandbox);
+      if (ctx.node.isClustered) requireAtHand(ctx, await findCheckpoint(tx, checkpointId));
       await markUsed(tx, sandbox.id, ctx.clock.now());
       const from = { sandbox, operation };
       const children = await insertChildren(ctx, tx, from, checkpointId, runtime, request);
@@ -120,6 +123,7 @@ function startChildren(ctx: Context, { trace }: OperationHandle, children: reado
 }
 
 async function requireQuotaForChildren(
+  ctx: Context,
   tx: Transaction,
   source: Sandbox,
   runtime: Runtime,
@@ -127,6 +131,7 @@ async function requireQuotaForChildren(
 ): Promise<void> {
   const memoryMb = memoryLimit(runtime, resources ?? source.config.resources);
   await requireQuota(tx, source.org, newSandboxes(count, memoryMb), source);
+  await reserve(ctx, tx, { memoryMb: memoryMb === null ? null : count * memoryMb, what: 'new' });
 }
 
 /** All children at once or none, together with the checkpoint that they start from. */
@@ -158,6 +163,9 @@ async function insertChildren(
     idleSeconds: source.idleMs / 1_000,
     deletePausedAfterSeconds: toRetention(source.deletePausedAfterMs),
     onIdle: source.onIdle,
+    ...(source.checkpointEveryMs === null
+      ? {}
+      : { checkpointEverySeconds: source.checkpointEveryMs / 1_000 }),
   };
   const creator = { org: source.org, dialect: source.config.dialect, ...commandDefaults(source.config) };
   const children: Child[] = [];

@@ -39,7 +39,7 @@ export async function setNetwork(
 /** At the start of a server: an earlier server may have died between the write and its application. */
 export async function applyNetworks(ctx: Context): Promise<void> {
   const running = inPages(
-    (after, limit) => listSandboxes(ctx.db, { states: ['running'] }, after, limit),
+    (after, limit) => listSandboxes(ctx.db, { node: ctx.node.name, states: ['running'] }, after, limit),
     ctx.settings.pageSize,
     ctx.stopping,
   );

@@ -14,6 +14,7 @@ import { requireStartableBy } from '../acts/sources.ts';
 import { beginResume, start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
+import { reserve } from '../nodes/reservation.ts';
 import type { Succeeded } from '../operations/operation.ts';
 import { startResultSchema } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
@@ -56,6 +57,8 @@ export async function resume(
     reason: 'request',
     onAccept: async (tx, sandbox, operation) => {
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
+      const { memoryMb, checkpointId: asleepIn } = sandbox;
+      await reserve(ctx, tx, { memoryMb, what: 'wake', checkpointId: asleepIn });
       return beginResume(ctx, tx, sandbox, operation, 'request');
     },
     execute: (handle, resuming) => start(ctx, handle, resuming),

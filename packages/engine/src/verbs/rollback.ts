@@ -10,6 +10,7 @@ import { requireStartableBy } from '../acts/sources.ts';
 import { beginResume, start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
+import { reserve } from '../nodes/reservation.ts';
 import type { RequestOf } from '../operations/operation-kinds.ts';
 import type { Caller } from '../operations/operations.ts';
 import { requireQuota, wokenSandbox } from '../orgs/quota.ts';
@@ -48,6 +49,8 @@ export async function rollback(
     onAccept: async (tx, sandbox, operation) => {
       if (sandbox.state === 'running') return beginSeal(ctx, tx, sandbox, operation, plan);
       await requireQuota(tx, org, wokenSandbox(sandbox), sandbox);
+      const { memoryMb, checkpointId: asleepIn } = sandbox;
+      await reserve(ctx, tx, { memoryMb, what: 'wake', checkpointId: asleepIn });
       return beginResume(ctx, tx, sandbox, operation, 'rollback');
     },
     execute: async (handle, accepted) => {

@@ -25,6 +25,7 @@ import type { Runtime } from '../ports/runtime.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
 import { markUsed } from '../retention/policy.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
+import type { Guard } from './pause.ts';
 
 export async function snapshot(
   ctx: Context,
@@ -66,6 +67,36 @@ export async function snapshot(
     },
   });
   return { operation, checkpoint: await checkpoint(ctx, caller.org, operation.result.checkpointId) };
+}
+
+/** For the round that bounds what a running sandbox can lose. The checkpoint is not kept: the next one replaces it. */
+export async function snapshotByPolicy(
+  ctx: Context,
+  { id, org, runtime }: Pick<Sandbox, 'id' | 'org' | 'runtime'>,
+  guard: Guard,
+): Promise<void> {
+  const plan: SealPlan = {
+    ...planSnapshot(ctx, runtimeOf(ctx, { runtime })),
+    kept: false,
+    name: null,
+    expiresAt: null,
+    extraWrites: noExtraWrites,
+  };
+  await ctx.operations.run({
+    kind: 'snapshot',
+    sandboxId: id,
+    caller: { org },
+    request: {},
+    reason: 'snapshot',
+    onAccept: async (tx, sandbox, operation) => {
+      await guard(tx, sandbox);
+      return beginSeal(ctx, tx, sandbox, operation, plan);
+    },
+    execute: async (handle, accepted) => {
+      const sealed = await seal(ctx, handle, accepted, plan);
+      if (sealed.is === 'sealed') await finishSeal(ctx, handle, accepted, plan);
+    },
+  });
 }
 
 /** A snapshot in place where the runtime can make one, otherwise by a pause and a start. */

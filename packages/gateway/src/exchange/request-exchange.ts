@@ -5,9 +5,7 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '@torpor/engine';
 import type { TorporError } from '@torpor/protocol';
-import type { ActiveExchange, Exchange } from '../gate/exchange.ts';
-import { badAppResponse, cutByPause } from '../gate/refusals.ts';
-import type { SandboxGate } from '../gate/sandbox-gate.ts';
+import type { ActiveExchange, Exchange, ExchangeGate } from '../gate/exchange.ts';
 import {
   abortResponse,
   type BodyKind,
@@ -21,27 +19,41 @@ import {
 import type { Connection, ExchangeFailure, ExchangeListener } from '../upstream/connection.ts';
 import { BadResponse, type Framing, type ResponseHead } from '../upstream/response-head.ts';
 import { EXCHANGE_TRANSITIONS, type ExchangeEvent, type ExchangeMode } from './exchange-mode.ts';
-import { type RequestFacts, requestHead } from './request-head.ts';
-import { type ResponseHeaderRules, responseHeaders } from './response-headers.ts';
 import { requestTrailers, responseTrailers } from './trailers.ts';
 
 export interface RequestExchangeParts {
   readonly clock: Clock;
-  readonly gate: SandboxGate;
+  readonly gate: ExchangeGate;
   readonly port: number;
   readonly request: ClientRequest;
   readonly response: ClientResponse;
-  readonly facts: RequestFacts;
-  readonly rules: Pick<ResponseHeaderRules, 'host' | 'sharesOrigin' | 'dropsCookies'>;
+  readonly method: string;
+  /** The head of the request as it is dispatched; every line ends with a line break. */
+  readonly head: (connection: Connection) => string;
+  readonly expectsContinue: boolean;
+  /** The headers of the response for the client; names and values alternate. */
+  readonly responseHeaders: (raw: readonly string[], isChunked: boolean) => string[];
   readonly countsAsUse: boolean;
-  /** Whether the request carries the agent's own token. */
-  readonly withAgentToken: boolean;
   /** The request has to wait; the creator of the exchange bounds how long. */
   readonly onQueued: (exchange: RequestExchange) => void;
   /** Sends the gateway's own response; nothing was sent to the client before. */
   readonly refuse: (error: TorporError) => void;
   /** Takes the connection over when the app has switched protocols; absent when the client did not ask for that. */
   readonly switched?: (head: ResponseHead, upstream: Socket, rest: Buffer) => void;
+  /** Absent: every response goes to the client. */
+  readonly handBack?: HandBack;
+}
+
+/** A response may say that its sender did not take the request, so that the request can be dispatched elsewhere. */
+export interface HandBack {
+  /** The part of the body that an earlier exchange has read. */
+  readonly given: readonly Buffer[];
+  /** The body is kept up to this size, so that it can be sent again. */
+  readonly keptBytes: number;
+  /** Whether the sender of this response has not taken the request. The response is dropped then. */
+  isRefusal(head: ResponseHead): boolean;
+  /** `body`: what was read of the body; undefined when it was more than `keptBytes`. The request is paused. */
+  handedBack(head: ResponseHead, body: readonly Buffer[] | undefined): void;
 }
 
 /** Reads change nothing, so the gateway may send them again when a reused connection turns out to be dead. */
@@ -68,6 +80,9 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
   #isContinueSent = false;
   #isRequestSent = false;
   #isClientBlocked = false;
+  /** The body that was sent, while it may have to be sent again. */
+  #sentBody: Buffer[] | undefined;
+  #sentBytes = 0;
 
   constructor(parts: RequestExchangeParts) {
     this.#parts = parts;
@@ -93,13 +108,12 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
   }
 
   dispatch(connection: Connection): void {
-    const { gate, facts, clock, withAgentToken } = this.#parts;
+    const { gate, method, head, clock } = this.#parts;
     this.#connection = connection;
     this.#movedAt = clock.monotonic();
     this.#setMode('dispatched');
     gate.exchangeStarted(this);
-    const head = requestHead(facts, withAgentToken ? connection.token : undefined);
-    connection.begin(facts.method, head, this.#body, this);
+    connection.begin(method, head(connection), this.#body, this);
     if (this.#body !== 'none') this.#sendBody(connection);
   }
 
@@ -120,29 +134,32 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
     if (this.#mode === 'queued' || this.#mode === 'over') return;
     this.#connection?.reset();
     if (this.#mode === 'lingering') this.#finish();
-    else this.#fail(cutByPause(this.#parts.gate.id));
+    else this.#fail(this.#parts.gate.cutError());
   }
 
   info({ status, headers }: ResponseHead): void {
-    const { request, response, facts, rules } = this.#parts;
+    const { request, response, expectsContinue, responseHeaders } = this.#parts;
     if (this.#mode !== 'sent') return;
     this.#moved();
     if (request.httpVersion === '1.0' || response.headersSent) return;
     if (status !== 100) {
-      writeInformational(response, status, responseHeaders(headers, { ...rules, isChunked: false }));
-    } else if (facts.expectsContinue && !this.#isContinueSent) {
+      writeInformational(response, status, responseHeaders(headers, false));
+    } else if (expectsContinue && !this.#isContinueSent) {
       this.#isContinueSent = true;
       response.writeContinue();
     }
   }
 
-  head({ status, reason, headers }: ResponseHead, framing: Framing): void {
-    const { response, rules } = this.#parts;
+  head(head: ResponseHead, framing: Framing): void {
+    const { response, responseHeaders, handBack } = this.#parts;
     if (this.#mode !== 'sent') return;
+    if (handBack?.isRefusal(head) === true) return void this.#handBack(handBack, head);
+    const { status, reason, headers } = head;
+    this.#sentBody = undefined;
     this.#setMode('response_began');
     this.#moved();
     const isChunked = framing === 'chunked' || framing === 'until-close';
-    const passedOn = responseHeaders(headers, { ...rules, isChunked });
+    const passedOn = responseHeaders(headers, isChunked);
     if (this.#closesClientConnection()) passedOn.push('Connection', 'close');
     try {
       if ('stream' in response) response.writeHead(status, passedOn);
@@ -181,11 +198,12 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
 
   switched(head: ResponseHead, rest: Buffer): void {
     const { switched, gate, port } = this.#parts;
+    this.#sentBody = undefined;
     const socket = this.#connection?.socket;
     if (this.#mode !== 'sent' || switched === undefined || socket === undefined) {
       socket?.destroy();
       const cause = new BadResponse('The app switched protocols, and the client did not ask for it.');
-      return void this.#fail(badAppResponse(gate.id, port, cause));
+      return void this.#fail(gate.brokenError(port, cause));
     }
     this.#setMode('response_began');
     this.#moved();
@@ -198,15 +216,14 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
   }
 
   broken({ cause, answered }: ExchangeFailure): void {
-    const { gate, port, facts } = this.#parts;
+    const { gate, port, method } = this.#parts;
     if (this.#mode === 'over') return;
     if (this.#mode === 'lingering') return void this.#finish();
     const wasDead = (this.#connection?.requests ?? 0) > 1 && !answered && this.#mode === 'sent';
-    if (wasDead && this.#body === 'none' && REPEATABLE.has(facts.method) && this.#repeats < MAX_REPEATS) {
+    if (wasDead && this.#body === 'none' && REPEATABLE.has(method) && this.#repeats < MAX_REPEATS) {
       return void this.#requeue();
     }
-    // A sandbox that is paused may reset its connections before the gate aborts the exchanges.
-    this.#fail(gate.isClosed ? cutByPause(gate.id) : badAppResponse(gate.id, port, cause));
+    this.#fail(gate.brokenError(port, cause));
   }
 
   /** Whether the response has begun and is not over. */
@@ -251,18 +268,54 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
   }
 
   #sendBody(connection: Connection): void {
-    const { request } = this.#parts;
-    request.on('data', (chunk: Buffer) => {
-      if (this.#connection !== connection) return;
-      this.#moved();
-      if (!connection.write(chunk)) request.pause();
-    });
-    request.on('end', () => {
-      if (this.#connection !== connection || isBrokenOff(request)) return;
-      this.#isRequestSent = true;
-      connection.finish(requestTrailers(request.rawTrailers));
-    });
+    const { request, handBack } = this.#parts;
+    if (handBack !== undefined) {
+      this.#sentBody = [];
+      this.#sentBytes = 0;
+      for (const chunk of handBack.given) this.#sendPiece(connection, chunk);
+    }
+    if (request.readableEnded) return void this.#endBody();
+    request.on('data', this.#onBodyData);
+    request.on('end', this.#endBody);
+    request.resume();
   }
+
+  #sendPiece(connection: Connection, chunk: Buffer): void {
+    this.#moved();
+    this.#keepForHandBack(chunk);
+    if (!connection.write(chunk)) this.#parts.request.pause();
+  }
+
+  #keepForHandBack(chunk: Buffer): void {
+    if (this.#sentBody === undefined) return;
+    this.#sentBytes += chunk.length;
+    if (this.#sentBytes > (this.#parts.handBack?.keptBytes ?? 0)) this.#sentBody = undefined;
+    else this.#sentBody.push(chunk);
+  }
+
+  /** The sender of the response has not taken the request: another exchange continues with the request. */
+  #handBack(handBack: HandBack, head: ResponseHead): void {
+    const { request, response } = this.#parts;
+    const body = this.#body === 'none' ? [] : this.#sentBody;
+    request.pause();
+    request.off('data', this.#onBodyData);
+    request.off('end', this.#endBody);
+    response.off('close', this.#onClientClosed);
+    this.#connection?.reset();
+    this.#finish();
+    handBack.handedBack(head, body);
+  }
+
+  readonly #onBodyData = (chunk: Buffer): void => {
+    if (this.#connection !== undefined) this.#sendPiece(this.#connection, chunk);
+  };
+
+  readonly #endBody = (): void => {
+    const { request } = this.#parts;
+    if (this.#connection === undefined || isBrokenOff(request)) return;
+    this.#isRequestSent = true;
+    this.#connection.finish(requestTrailers(request.rawTrailers));
+  };
 
   #moved(): void {
     this.#movedAt = this.#parts.clock.monotonic();
@@ -274,9 +327,9 @@ export class RequestExchange implements Exchange, ActiveExchange, ExchangeListen
    * having asked for the body that the client offered. The client may send that body or not.
    */
   #closesClientConnection(): boolean {
-    const { request, facts, gate } = this.#parts;
+    const { request, expectsContinue, gate } = this.#parts;
     if (isHttp2(request)) return false;
-    return gate.isStopping || (facts.expectsContinue && !this.#isContinueSent && !request.complete);
+    return gate.isStopping || (expectsContinue && !this.#isContinueSent && !request.complete);
   }
 
   /** Reads the rest of the request for a while, so that the client gets to read the response. */

@@ -1,6 +1,7 @@
 /** The headers of a response as the client gets them. An app may affect its own origin, but no other sandbox's. */
 import { ANSWERED_BY_HEADER } from '@torpor/protocol';
 import { isOwnCookie } from '../access/preview-cookie.ts';
+import { HOP_RESULT_HEADER } from '../hop/hop-signature.ts';
 import { HOP_BY_HOP, namedByConnection } from './hop-by-hop.ts';
 
 export interface ResponseHeaderRules {
@@ -30,6 +31,8 @@ const NEVER_PASSED: ReadonlySet<string> = new Set([
   ...HOP_BY_HOP,
   'alt-svc',
   ANSWERED_BY_HEADER.toLowerCase(),
+  // With it an app could make another node send the request again.
+  HOP_RESULT_HEADER,
 ]);
 
 /** Names and values alternate, in the order and case in which the app sent them. */

@@ -5,13 +5,12 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '@torpor/engine';
-import type { ActiveExchange } from '../gate/exchange.ts';
-import type { SandboxGate } from '../gate/sandbox-gate.ts';
+import type { ActiveExchange, ExchangeGate } from '../gate/exchange.ts';
 import { CLIENT_LEFT, COME_BACK, FrameCursor } from './web-socket-frames.ts';
 
 export interface TunnelParts {
   readonly clock: Clock;
-  readonly gate: SandboxGate;
+  readonly gate: ExchangeGate;
   readonly client: Duplex;
   readonly upstream: Socket;
 }

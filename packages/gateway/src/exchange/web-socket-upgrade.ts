@@ -3,8 +3,6 @@ import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { ClientResponse } from '../response/client-http.ts';
-import type { ResponseHead } from '../upstream/response-head.ts';
-import { type ResponseHeaderRules, responseHeaders } from './response-headers.ts';
 import { type TunnelParts, WebSocketTunnel } from './web-socket-tunnel.ts';
 
 /** The client's socket after its upgrade request. */
@@ -44,14 +42,13 @@ export function openTunnel(
   parts: Omit<TunnelParts, 'client'>,
   response: ServerResponse,
   { socket, head: fromClient }: Upgrade,
-  head: ResponseHead,
-  rules: Pick<ResponseHeaderRules, 'host' | 'sharesOrigin' | 'dropsCookies'>,
+  /** The headers for the client; names and values alternate. */
+  headers: readonly string[],
   fromApp: Buffer,
 ): void {
   socket.off('readable', readEnd);
   socket.off('end', destroySocket);
   response.detachSocket(socket as Socket);
-  const headers = responseHeaders(head.headers, { ...rules, isChunked: false });
   let text = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n';
   for (let i = 0; i < headers.length; i += 2) text += `${headers[i]}: ${headers[i + 1]}\r\n`;
   socket.write(`${text}\r\n`, 'latin1');

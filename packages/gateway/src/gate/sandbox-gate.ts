@@ -9,7 +9,7 @@ import type { SandboxDirectory, SandboxInfo } from '../sandbox-directory.ts';
 import type { GatewaySettings } from '../settings.ts';
 import { AdmissionQueue, type Admits, type QueueGate } from './admission-queue.ts';
 import { ensureRunning } from './ensure-running.ts';
-import type { ActiveExchange, Exchange } from './exchange.ts';
+import type { ActiveExchange, Exchange, ExchangeGate } from './exchange.ts';
 import {
   type GateEvent,
   type GateModeName,
@@ -23,6 +23,8 @@ import {
 import type { PortGrace } from './port-mode.ts';
 import { QueuedRequestBudget, tooManyQueued } from './queued-request-budget.ts';
 import {
+  badAppResponse,
+  cutByPause,
   notDispatched,
   portClosed,
   queuedTooLong,
@@ -55,7 +57,7 @@ const ADMITS: Readonly<Record<GateModeName, Admits>> = {
   closed: 'none',
 };
 
-export class SandboxGate implements QueueGate {
+export class SandboxGate implements QueueGate, ExchangeGate {
   readonly id: SandboxId;
   readonly clock: Clock;
   readonly settings: GatewaySettings;
@@ -195,6 +197,15 @@ export class SandboxGate implements QueueGate {
   /** An active exchange begins to wait for its response, or (-1) stops waiting. */
   awaitingResponse(change: 1 | -1): void {
     this.#lease.countWaiting(change);
+  }
+
+  cutError(): TorporError {
+    return cutByPause(this.id);
+  }
+
+  brokenError(port: number, cause: unknown): TorporError {
+    // A sandbox that is paused may reset its connections before the gate aborts the exchanges.
+    return this.isClosed ? cutByPause(this.id) : badAppResponse(this.id, port, cause);
   }
 
   exchangeLeftQueue(exchange: Exchange): void {

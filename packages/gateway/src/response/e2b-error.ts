@@ -29,7 +29,7 @@ export function e2bErrorResponse(error: TorporError, sandboxId: SandboxId, port:
       if (details?.['port'] !== undefined) {
         return answer(502, 'The sandbox is running but port is not open', { port });
       }
-      return details?.['dispatched'] === true
+      return details?.['dispatched'] === true || details?.['dispatched'] === 'unknown'
         ? answer(502, error.message)
         : answer(409, 'The sandbox is still transitioning');
     case 'transitioning':

@@ -114,6 +114,11 @@ export class Cgroups {
     await writeFile(join(this.#root, this.#parent, 'cgroup.subtree_control'), enable);
   }
 
+  /** The directories of the group of the server, one for each controller of version 1. */
+  directories(): readonly string[] {
+    return this.#directories();
+  }
+
   /** May be repeated. */
   async make(name: string): Promise<void> {
     for (const directory of this.#directories(name)) await mkdir(directory, { recursive: true });

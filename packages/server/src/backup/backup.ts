@@ -20,6 +20,7 @@ import { requireDataDirectory } from '../destroy.ts';
 import { DATA_KEY } from '../store/open-replicas.ts';
 import { type BackupRecord, writeBackupRecord } from './backup-record.ts';
 import { dataKeysNotSaved } from './data-keys-not-saved.ts';
+import { needsClusterSecret } from './needs-cluster-secret.ts';
 import { missingFromStore, saveCheckpoints, type UnsavedCheckpoint } from './save-checkpoints.ts';
 
 export interface BackupOptions {
@@ -42,6 +43,8 @@ export interface BackupResult {
   readonly secrets: readonly string[];
   /** The data keys of the store that are not in the backup, because their file is not in the data directory. */
   readonly missingDataKeys: readonly string[];
+  /** Whether a restore needs TORPOR_CLUSTER_SECRET, which is in no backup. */
+  readonly needsClusterSecret: boolean;
   /** Damaged or missing in the store. Everything else is saved. */
   readonly unsaved: readonly UnsavedCheckpoint[];
 }
@@ -93,6 +96,7 @@ async function save(
   progress('Saving keys…');
   for (const name of BESIDES) await saveBeside(place, into, name, signal);
   const missingDataKeys = await dataKeysNotSaved(into, options.database);
+  const clusterSecret = await needsClusterSecret(options.database);
   progress('Reading what was saved…');
   const files = await digestsOf(into, signal);
   progress('Waiting for the disk…');
@@ -111,6 +115,7 @@ async function save(
       bytes,
       secrets: SECRETS.filter((name) => files.some(({ path }) => path.split('/')[0] === name)),
       missingDataKeys,
+      needsClusterSecret: clusterSecret,
       unsaved: [...saved.unsaved, ...missing],
     },
   };

@@ -2,6 +2,7 @@
 import { pageOf, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
+import { passOnCreate } from '../http/place-create.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -33,9 +34,12 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
     ['/sandboxes', 'v1'],
     ['/v2/sandboxes', 'v2'],
   ] as const) {
-    app.post(path, { config, schema: { hide: true, body: createSchema } }, async (request, reply) =>
-      reply.code(201).send(await create(request, request.body, version)),
-    );
+    app.post(path, { config, schema: { hide: true, body: createSchema } }, async (request, reply) => {
+      const source = await createSource(engine, request.identity.org, request.body.templateID);
+      const wanted = { ...createRequestOf(request.body, version), ...source };
+      if (await passOnCreate(ctx, request, reply, wanted)) return reply;
+      return reply.code(201).send(await create(request, request.body, version));
+    });
   }
 
   const list = async (request: FastifyRequest, query: z.infer<typeof sandboxesQuery>) => {

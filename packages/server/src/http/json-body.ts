@@ -7,6 +7,13 @@ import { HttpRefusal } from './error-answer.ts';
 /** Deeper than any valid request, and shallow enough for recursive code. */
 const MAX_DEPTH = 32;
 
+/** Bodies as they came, for requests that are passed on to another node after they were read. */
+const texts = new WeakMap<FastifyRequest, string>();
+
+export function jsonTextOf(request: FastifyRequest): string {
+  return texts.get(request) ?? '';
+}
+
 /** Accepts only JSON bodies; other types get 415. An empty body counts as `{}`. */
 export function acceptJson(app: FastifyInstance, maxBytes: number): void {
   app.removeAllContentTypeParsers();
@@ -14,6 +21,7 @@ export function acceptJson(app: FastifyInstance, maxBytes: number): void {
     'application/json',
     async (request: FastifyRequest, payload: AsyncIterable<Buffer>) => {
       const text = (await readBounded(request, payload, maxBytes)).toString('utf8');
+      texts.set(request, text);
       return text.trim() === '' ? undefined : parseJson(text);
     },
   );

@@ -1,5 +1,6 @@
 /** Hooks that run for every request: request id, deadline, key check, log line. */
 import type { Span } from '@torpor/engine';
+import { passedOnBy } from '@torpor/gateway';
 import { TorporError } from '@torpor/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { identify } from '../keys/identity.ts';
@@ -32,6 +33,7 @@ export function addRequestHooks(app: FastifyInstance, ctx: RouteContext): void {
       request.deadline.end(new TorporError('timeout', 'The client disconnected.')),
     );
     if (ctx.stopping.aborted) throw stoppingError();
+    if (config.access === 'node') return void refuseStrangers(request);
     if (!needsKey(request) && mayAnswerWithoutKey(ctx, request)) return;
     request.identity = await request.deadline.run(() => identityOf(ctx, request));
     request.span = beginSpan(ctx, request);
@@ -99,9 +101,18 @@ function wantsPage({ headers }: FastifyRequest): boolean {
   return /\btext\/html\b/i.test(headers.accept ?? '');
 }
 
-/** A request that a proxy forwards comes from another machine. */
-function isForwarded({ headers }: FastifyRequest): boolean {
-  return headers['forwarded'] !== undefined || headers['x-forwarded-for'] !== undefined;
+/** A request that a proxy or a node forwards comes from another machine. */
+function isForwarded({ headers, raw }: FastifyRequest): boolean {
+  return (
+    headers['forwarded'] !== undefined ||
+    headers['x-forwarded-for'] !== undefined ||
+    passedOnBy(raw) !== undefined
+  );
+}
+
+/** For everybody but another node the path does not exist. */
+function refuseStrangers({ raw }: FastifyRequest): void {
+  if (passedOnBy(raw) === undefined) throw new TorporError('not_found', 'There is no such path.');
 }
 
 function stoppingError(): TorporError {

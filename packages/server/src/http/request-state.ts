@@ -30,9 +30,9 @@ declare module 'fastify' {
     deadline?: DeadlineKind;
     /**
      * `open` needs no key, `signed` needs a signature, `loopback` needs no key from this machine, `page` needs no key
-     * for browsers that ask for HTML.
+     * for browsers that ask for HTML, `node` is for other nodes.
      */
-    access?: 'key' | 'signed' | 'open' | 'loopback' | 'page';
+    access?: 'key' | 'signed' | 'open' | 'loopback' | 'page' | 'node';
     /**
      * Whether the request changes or wakes something, and is refused to a read-only key or session. By default every
      * method but GET and HEAD does.

@@ -52,6 +52,16 @@ export class Metrics {
     'Sealed checkpoints that are not in the store outside this machine yet. 0 without a store.',
     [],
   );
+  readonly nodes = this.#gauge('torpor_nodes', 'Nodes of the cluster, by state.', ['state']);
+  readonly nodeSandboxes = this.#gauge('torpor_node_sandboxes', 'Sandboxes of each node, by state.', [
+    'node',
+    'state',
+  ]);
+  readonly nodeMemory = this.#gauge(
+    'torpor_node_memory_mb',
+    'Memory of each node for sandboxes: what it has, and what its running sandboxes are allowed.',
+    ['node', 'what'],
+  );
   readonly diskFree = this.#gauge('torpor_disk_free_bytes', 'Free space on the disk of the checkpoints.', []);
   readonly diskTotal = this.#gauge('torpor_disk_total_bytes', 'Size of the disk of the checkpoints.', []);
   readonly diskReserve = this.#gauge(
@@ -69,6 +79,19 @@ export class Metrics {
     'torpor_preview_refusals_total',
     'Requests to ports of sandboxes that the gateway answered itself.',
     ['code'],
+  );
+  readonly hops = this.#counter('torpor_hops_total', 'Requests that were passed on to another node.', [
+    'node',
+  ]);
+  readonly hopFailures = this.#counter(
+    'torpor_hop_failures_total',
+    'Requests about sandboxes of other nodes that this node answered itself.',
+    ['code'],
+  );
+  readonly hopRefusals = this.#counter(
+    'torpor_hop_refusals_total',
+    'Requests that claimed to come from another node and were refused.',
+    ['why'],
   );
   readonly wakeSeconds = this.#histogram(
     'torpor_wake_seconds',

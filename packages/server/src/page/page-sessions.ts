@@ -12,7 +12,8 @@
  */
 import { createHmac } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Clock, Queryable } from '@torpor/engine';
+import type { Clock, Database } from '@torpor/engine';
+import { sha256Of } from '@torpor/host';
 import { PAGE_TOKEN_PREFIX } from '@torpor/protocol';
 import { sameHash } from '../keys/api-key.ts';
 import { type Identity, identityOf, isValidKey, noValidKey } from '../keys/identity.ts';
@@ -21,7 +22,7 @@ import { pageCookies } from './page-cookie.ts';
 import { isFromOwnPage } from './same-origin.ts';
 
 export interface PageSessionContext {
-  readonly db: Queryable;
+  readonly db: Database;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
   /** The server's secret. */
@@ -45,10 +46,15 @@ const READ_ONLY = 'read';
 
 const TOKEN = new RegExp(`^Bearer +(${PAGE_TOKEN_PREFIX}[0-9a-f]{64})$`);
 
+type LinkRow = {
+  readonly org: string;
+  readonly key_id: string;
+  readonly read_only: number;
+  readonly expires_at: number;
+};
+
 export class PageSessions {
   readonly #ctx: PageSessionContext;
-  /** Unused links, by their code. A restarted server knows none. */
-  readonly #links = new Map<string, SessionKey & { readonly expiresAt: number }>();
 
   constructor(ctx: PageSessionContext) {
     this.#ctx = ctx;
@@ -74,22 +80,33 @@ export class PageSessions {
     return identityOf(key, headers, session.readOnly);
   }
 
-  /** A code that signs one browser in, once. */
-  makeLink(key: SessionKey): { readonly code: string; readonly expiresAt: number } {
-    const now = this.#ctx.clock.now();
-    for (const [code, { expiresAt }] of this.#links) if (expiresAt <= now) this.#links.delete(code);
+  /** A code that signs one browser in, once. In the database, because another node may be asked to use it. */
+  async makeLink(key: SessionKey): Promise<{ readonly code: string; readonly expiresAt: number }> {
+    const { db, clock, linkMs } = this.#ctx;
+    const now = clock.now();
     const code = this.#random(32);
-    const expiresAt = now + this.#ctx.linkMs;
-    const { org, keyId, readOnly } = key;
-    this.#links.set(code, { org, keyId, readOnly, expiresAt });
+    const expiresAt = now + linkMs;
+    await db.transaction(async (tx) => {
+      await tx.query('DELETE FROM page_links WHERE expires_at <= $1', [now]);
+      await tx.query(
+        'INSERT INTO page_links (code_hash, org, key_id, read_only, expires_at) VALUES ($1, $2, $3, $4, $5)',
+        [sha256Of(code), key.org, key.keyId, key.readOnly ? 1 : 0, expiresAt],
+      );
+    });
     return { code, expiresAt };
   }
 
   /** The key of an unused link. The link is used from now on. */
-  useLink(code: string): SessionKey | undefined {
-    const link = this.#links.get(code);
-    this.#links.delete(code);
-    return link !== undefined && link.expiresAt > this.#ctx.clock.now() ? link : undefined;
+  async useLink(code: string): Promise<SessionKey | undefined> {
+    const { db, clock } = this.#ctx;
+    const [link] = await db.transaction((tx) =>
+      tx.query<LinkRow>(
+        'DELETE FROM page_links WHERE code_hash = $1 RETURNING org, key_id, read_only, expires_at',
+        [sha256Of(code)],
+      ),
+    );
+    if (link === undefined || link.expires_at <= clock.now()) return undefined;
+    return { org: link.org, keyId: link.key_id, readOnly: link.read_only === 1 };
   }
 
   /** The key of a session, when both halves belong to each other and the session has not expired. */

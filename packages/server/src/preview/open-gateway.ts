@@ -5,7 +5,9 @@ import {
   engineSandboxDirectory,
   Gateway,
   type GatewayObserver,
+  type GatewayParts,
   type GatewaySettings,
+  type HopSigner,
   type Keys,
 } from '@torpor/gateway';
 import { TorporError } from '@torpor/protocol';
@@ -28,6 +30,8 @@ export interface OpenGatewayContext {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly settings: GatewaySettings;
+  /** Undefined for a server that is alone. */
+  readonly signer?: HopSigner | undefined;
 }
 
 /** How long to wait for the list of open ports that an error shows. */
@@ -48,6 +52,7 @@ export function openGateway(ctx: OpenGatewayContext): Gateway {
     checkSignature,
     settings,
     observe: observer(ctx),
+    hop: ctx.signer === undefined ? undefined : hopParts(ctx, ctx.signer),
   });
   metrics.watchWaitingRequests(() => gateway.queuedRequests);
   return gateway;
@@ -65,6 +70,33 @@ function keysOf({ db, clock }: OpenGatewayContext): Keys {
       // A request to an app may change anything, and wakes the sandbox.
       if (readOnly) throw new TorporError('forbidden', 'A read-only key cannot send requests to an app.');
       return org;
+    },
+  };
+}
+
+function hopParts({ engine, metrics, log }: OpenGatewayContext, signer: HopSigner): GatewayParts['hop'] {
+  return {
+    signer,
+    nodes: {
+      get self() {
+        return engine().nodeDirectory().self;
+      },
+      locate: (id) => engine().nodeDirectory().locate(id),
+      nodeByName: (name) => engine().nodeDirectory().nodeByName(name),
+    },
+    observe: {
+      passedOn: (node) => metrics.hops.inc({ node }),
+      refusedHop: (why, from) => {
+        metrics.hopRefusals.inc({ why });
+        log.warn(
+          { event: 'hop.refused', why, from },
+          `a request that claims to come from a node was refused: ${why}`,
+        );
+      },
+      failed: (node, error, requestId) => {
+        metrics.hopFailures.inc({ code: error.code });
+        log.info({ event: 'hop.failed', requestId, node, code: error.code, error }, error.message);
+      },
     },
   };
 }

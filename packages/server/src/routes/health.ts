@@ -76,6 +76,7 @@ export function healthRoutes(app: RoutesApp, ctx: RouteContext): void {
     async (request, reply) => {
       if (request.identity) requireOperator(request.identity);
       await countCheckpoints(ctx);
+      await countNodes(ctx);
       measureDisk(ctx);
       const text = await request.deadline.run(() => metrics.registry.metrics());
       return reply.header('content-type', metrics.registry.contentType).send(text);
@@ -94,6 +95,25 @@ async function countCheckpoints({ engine, clock, metrics }: RouteContext): Promi
     metrics.checkpointsUnhealthy.set({ health }, count);
   const replication = await probing(clock, () => engine.replication()).catch(() => undefined);
   if (replication !== undefined) metrics.checkpointsWaiting.set(replication.waiting);
+}
+
+/** Every node knows all of them. A server that is alone has no such metrics. */
+async function countNodes({ engine, clock, metrics }: RouteContext): Promise<void> {
+  if (!engine.directory.isClustered) return;
+  const nodes = await probing(clock, () => engine.nodes()).catch(() => undefined);
+  if (nodes === undefined) return;
+  metrics.nodeSandboxes.reset();
+  metrics.nodeMemory.reset();
+  for (const state of ['alive', 'away'] as const) {
+    metrics.nodes.set({ state }, nodes.filter((node) => node.state === state).length);
+  }
+  for (const { name: node, used, capacity } of nodes) {
+    for (const state of ['running', 'paused', 'unknown'] as const) {
+      metrics.nodeSandboxes.set({ node, state }, used[state]);
+    }
+    metrics.nodeMemory.set({ node, what: 'total' }, capacity.memoryMb);
+    metrics.nodeMemory.set({ node, what: 'used' }, used.memoryMb);
+  }
 }
 
 function measureDisk({ engine, metrics }: RouteContext): void {

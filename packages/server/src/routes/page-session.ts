@@ -77,7 +77,7 @@ export function pageSessionRoutes(app: RoutesApp, ctx: RouteContext): void {
       schema: {
         operationId: 'createPageLink',
         summary: 'A link that signs one browser in at the page',
-        description: 'The link works once, and acts with the key of this request. A restart invalidates it.',
+        description: 'The link works once, and acts with the key of this request.',
         tags,
         body: pageLinkRequestSchema,
         response: { 201: json('The link.', pageLinkSchema), ...errors() },
@@ -85,7 +85,7 @@ export function pageSessionRoutes(app: RoutesApp, ctx: RouteContext): void {
     },
     async (request, reply) => {
       const { readOnly = false } = request.body;
-      const { code, expiresAt } = pageSessions.makeLink({ ...request.identity, readOnly });
+      const { code, expiresAt } = await pageSessions.makeLink({ ...request.identity, readOnly });
       const origin = `${isSecure(request) ? 'https' : 'http'}://${request.headers[':authority'] ?? request.host}`;
       return reply.code(201).send({ url: pageLink(origin, code), expiresAt });
     },
@@ -129,7 +129,7 @@ async function sessionKeyOf(
     const { readOnly = false } = request;
     return { ...(await identify(db, clock, { 'x-api-key': request.key })), readOnly };
   }
-  const key = pageSessions.useLink(request.link);
+  const key = await pageSessions.useLink(request.link);
   if (key !== undefined) return key;
   throw new TorporError('unauthenticated', 'This link was used before, or has expired.', {
     hint: 'Sign in with an API key, or run "npx torpor page" for another link.',

@@ -15,6 +15,7 @@ import {
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { actorIn } from '../http/caller.ts';
+import { passOnCreate } from '../http/place-create.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { runVerb } from '../http/run-verb.ts';
@@ -89,6 +90,7 @@ export function sandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
       },
     },
     async (request, reply) => {
+      if (await passOnCreate(ctx, request, reply, request.body)) return reply;
       const { sandbox } = await runVerb(ctx, request, undefined, (caller) =>
         engine.create(caller, request.body),
       );

@@ -2,7 +2,7 @@
  * Processes behind a WebSocket: `GET …/{id}/terminal` and `GET …/{id}/exec`. The messages are described in
  * `@torpor/protocol`, terminal.ts.
  */
-import type { IncomingMessage } from 'node:http';
+import { API_UPGRADE } from '@torpor/gateway';
 import {
   type ExecSocketRequest,
   execSocketQuerySchema,
@@ -34,21 +34,15 @@ const failures = errors(
   'capability_unsupported',
 );
 
-/**
- * Adds the routes and sends upgrade requests to them. Call it once, where the other routes are added. `isElsewhere`
- * recognises upgrades that belong to the gateway.
- */
-export function attachTerminal(
-  app: RoutesApp,
-  ctx: RouteContext,
-  isElsewhere: (request: IncomingMessage) => boolean = () => false,
-): void {
+/** Adds the routes and sends upgrade requests to them. Call it once, where the other routes are added. */
+export function attachTerminal(app: RoutesApp, ctx: RouteContext): void {
   const open = new Set<Promise<void>>();
   const track = (runProcessOn: Promise<void>) => {
     open.add(runProcessOn);
     void runProcessOn.finally(() => open.delete(runProcessOn));
   };
-  routeUpgrades(app, isElsewhere);
+  // Behind the gateway only upgrades that are for the API of this node come here.
+  routeUpgrades(app, ctx.gateway === undefined ? 'upgrade' : API_UPGRADE);
   // Fastify does not wait for upgraded connections when it closes.
   app.addHook('preClose', async () => void (await Promise.all(open)));
   const config = { deadline: 'lifecycle', changes: true } as const;

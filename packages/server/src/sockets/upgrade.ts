@@ -34,16 +34,15 @@ sockets.on('headers', (lines, request) => {
 });
 
 /**
- * Every upgrade goes to its route as a GET. A route that opens no socket answers it like any other request.
- * `isElsewhere` recognises upgrades of another listener.
+ * Every upgrade goes to its route as a GET. A route that opens no socket answers it like any other request. `event` is the
+ * one by which the server tells of upgrades for the API.
  */
-export function routeUpgrades(app: RoutesApp, isElsewhere: (request: IncomingMessage) => boolean): void {
+export function routeUpgrades(app: RoutesApp, event: string): void {
   const { server } = app;
-  const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-    if (!isElsewhere(request)) route(app, request, socket, head);
-  };
-  server.on('upgrade', onUpgrade);
-  app.addHook('onClose', async () => void server.off('upgrade', onUpgrade));
+  const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) =>
+    route(app, request, socket, head);
+  server.on(event, onUpgrade);
+  app.addHook('onClose', async () => void server.off(event, onUpgrade));
 }
 
 function route(app: RoutesApp, request: IncomingMessage, socket: Duplex, head: Buffer): void {

@@ -1,0 +1,206 @@
+/**
+ * Drains this node: every running sandbox is sealed with the reason `evacuation`, replicated, and started on another node; the
+ * checkpoints of those that sleep are replicated. Rounds repeat it until nothing is left, so a crash or a failure in between
+ * costs only time. A sandbox that no other node can take keeps running here, and the progress says why.
+ */
+import { forEachBounded } from '@torpor/host';
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import type { Context } from '../context.ts';
+import type { NodeAddress } from '../ports/nodes.ts';
+import { listSandboxes, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
+import { inPages } from '../upkeep/pages.ts';
+import { NotDue } from '../upkeep/sweeper.ts';
+import { pauseByPolicy } from '../verbs/pause.ts';
+import { type DrainProgress, findNode } from './node.ts';
+
+const MAX_FAILURES = 20;
+
+/** One round; does nothing unless the node is being drained. Returns whether anything is left. */
+export async function drainRound(ctx: Context): Promise<boolean> {
+  if (!ctx.node.isClustered) return false;
+  const node = await findNode(ctx.db, ctx.node.name);
+  if (node === undefined || !node.draining || node.drain === null) return false;
+  const round = new DrainRound(ctx, node.drain);
+  await round.run();
+  return round.isUnfinished;
+}
+
+class DrainRound {
+  readonly #ctx: Context;
+  readonly #before: DrainProgress;
+  readonly #failures: DrainProgress['failures'][number][] = [];
+  #moved = 0;
+  #left = 0;
+  #storeIsAway = false;
+
+  constructor(ctx: Context, before: DrainProgress) {
+    this.#ctx = ctx;
+    this.#before = before;
+  }
+
+  get isUnfinished(): boolean {
+    return this.#left > 0;
+  }
+
+  async run(): Promise<void> {
+    const { db, node, settings, stopping } = this.#ctx;
+    const running = inPages(
+      (after, limit) => listSandboxes(db, { node: node.name, states: ['running'] }, after, limit),
+      settings.pageSize,
+      stopping,
+    );
+    await forEachBounded(running, settings.hands, (sandbox) =>
+      this.#trying(sandbox, () => this.#move(sandbox)),
+    );
+    // Those that an earlier round has sealed, and could not hand over.
+    const waiting = inPages(
+      (after, limit) => listEvacuated(db, node.name, after, limit),
+      settings.pageSize,
+      stopping,
+    );
+    await forEachBounded(waiting, settings.hands, (sandbox) =>
+      this.#trying(sandbox, async () => this.#handOver(sandbox, await this.#placeFor(sandbox))),
+    );
+    await this.#write();
+  }
+
+  async #move(sandbox: Sandbox): Promise<void> {
+    if (this.#storeIsAway) return;
+    await this.#requireStore();
+    // Before the seal: a sandbox that nobody can take runs on.
+    const place = await this.#placeFor(sandbox);
+    await pauseByPolicy(this.#ctx, sandbox, {
+      reason: 'evacuation',
+      guard: (_, locked) => {
+        if (locked.state !== 'running' || locked.generation !== sandbox.generation) throw new NotDue();
+      },
+      filesOnlyFallback: sandbox.config.fallback.includes('files') ? 'on failure' : 'never',
+    });
+    await this.#handOver(sandbox, place);
+  }
+
+  /** While the store takes nothing, a sealed sandbox could not leave: it runs on. */
+  async #requireStore(): Promise<void> {
+    const { db, node } = this.#ctx;
+    const [failed] = await db.query<{ replica_error: string }>(
+      `SELECT replica_error FROM checkpoints
+       WHERE node = $1 AND state = 'sealed' AND external = 0 AND replicated_at IS NULL AND replica_error IS NOT NULL LIMIT 1`,
+      [node.name],
+    );
+    if (failed === undefined) return;
+    const { message } = JSON.parse(failed.replica_error) as { readonly message: string };
+    throw new TorporError('unreachable', `The store cannot be used now: ${message}`);
+  }
+
+  async #placeFor({ runtime, memoryMb }: Sandbox): Promise<NodeAddress> {
+    const { directory, node } = this.#ctx;
+    const place = await directory.place({ runtime, memoryMb: memoryMb ?? 0, except: node.name });
+    if (place.is === 'here')
+      throw new TorporError('internal', 'A drained node was chosen for its own sandbox.');
+    return place;
+  }
+
+  async #handOver({ id, org }: Sandbox, place: NodeAddress): Promise<void> {
+    const { db, node, replicator, clock, settings, stopping } = this.#ctx;
+    const [row] = await db.query<{ checkpoint_id: `ckpt_${string}` | null }>(
+      "SELECT checkpoint_id FROM sandboxes WHERE id = $1 AND node = $2 AND state = 'paused'",
+      [id, node.name],
+    );
+    // It was woken meanwhile, here or elsewhere: the next round looks again.
+    if (row === undefined || row.checkpoint_id === null) return;
+    const bound = new AbortController();
+    clock.sleep(settings.operationMs, bound.signal).then(
+      () => bound.abort(),
+      () => {},
+    );
+    const durability = await replicator?.wait(row.checkpoint_id, AbortSignal.any([bound.signal, stopping]));
+    bound.abort();
+    if (durability?.replicated !== true) {
+      // The others would be sealed, and stay here as well.
+      this.#storeIsAway = true;
+      throw new TorporError(
+        'unreachable',
+        `Its checkpoint is not replicated: ${durability?.reason ?? 'there is no store'}`,
+      );
+    }
+    await node.cluster?.handOver?.(place, { id, org });
+    this.#moved++;
+  }
+
+  async #trying(sandbox: Sandbox, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (thrown) {
+      if (thrown instanceof NotDue) return;
+      const why = TorporError.from(thrown).message;
+      this.#ctx.report('moving a sandbox to another node failed', { sandboxId: sandbox.id, error: thrown });
+      if (this.#failures.length < MAX_FAILURES) this.#failures.push({ sandboxId: sandbox.id, why });
+    }
+  }
+
+  async #write(): Promise<void> {
+    const { db, node, directory } = this.#ctx;
+    const { busy, unreplicated, replicated } = await countLeft(
+      db,
+      node.name,
+      node.cluster?.handOver !== undefined,
+    );
+    this.#left = busy + unreplicated;
+    await db.transaction(async (tx) => {
+      const now = (await findNode(tx, node.name))?.readAt ?? 0;
+      const progress: DrainProgress = {
+        ...this.#before,
+        endedAt: this.#left > 0 ? null : (this.#before.endedAt ?? now),
+        moved: this.#before.moved + this.#moved,
+        replicated,
+        left: this.#left,
+        failures: this.#failures,
+      };
+      await tx.query('UPDATE nodes SET drain = $2 WHERE name = $1 AND draining = 1', [
+        node.name,
+        JSON.stringify(progress),
+      ]);
+    });
+    directory.refresh();
+  }
+}
+
+/** The last operation of the sandbox was the pause of a drain: nobody has asked for it since. */
+const EVACUATED = `EXISTS (SELECT 1 FROM operations o WHERE o.sandbox_id = s.id AND o.kind = 'pause'
+    AND o.reason = 'evacuation' AND o.outcome = 'succeeded'
+    AND NOT EXISTS (SELECT 1 FROM operations later WHERE later.sandbox_id = s.id AND later.started_at > o.started_at))`;
+
+async function listEvacuated(
+  db: Context['db'],
+  node: string,
+  after: string,
+  limit: number,
+): Promise<(Sandbox & { readonly id: SandboxId })[]> {
+  const columns = SANDBOX_COLUMNS.split(',').map((column) => `s.${column.trim()}`);
+  const rows = await db.query(
+    `SELECT ${columns.join(', ')} FROM sandboxes s
+     WHERE s.node = $1 AND s.state = 'paused' AND s.id > $2 AND ${EVACUATED} ORDER BY s.id LIMIT $3`,
+    [node, after, limit],
+  );
+  return rows.map(toSandbox);
+}
+
+/** What still has to be moved, what still has to be replicated, and what sleeps here and is replicated. */
+async function countLeft(
+  db: Context['db'],
+  node: string,
+  handsOver: boolean,
+): Promise<{ readonly busy: number; readonly unreplicated: number; readonly replicated: number }> {
+  const [row] = await db.query<{ busy: number; unreplicated: number; replicated: number }>(
+    `SELECT CAST(COALESCE(SUM(CASE WHEN s.state <> 'paused' ${handsOver ? `OR ${EVACUATED}` : ''} THEN 1 ELSE 0 END), 0)
+         AS {integer}) AS busy,
+       CAST(COALESCE(SUM(CASE WHEN s.state = 'paused' AND c.external = 0 AND c.replicated_at IS NULL THEN 1 ELSE 0 END), 0)
+         AS {integer}) AS unreplicated,
+       CAST(COALESCE(SUM(CASE WHEN s.state = 'paused' AND c.replicated_at IS NOT NULL THEN 1 ELSE 0 END), 0)
+         AS {integer}) AS replicated
+     FROM sandboxes s LEFT JOIN checkpoints c ON c.id = s.checkpoint_id
+     WHERE s.node = $1 AND s.state NOT IN ('killed', 'failed', 'lost')`,
+    [node],
+  );
+  return row ?? { busy: 0, unreplicated: 0, replicated: 0 };
+}

@@ -1,0 +1,98 @@
+/**
+ * What the other nodes do when the lease of a node has ended: one of them raises its epoch, so that it can write nothing any
+ * more, and then its running sandboxes are given up one by one. Before the lease ended, the node has stopped everything it ran.
+ *
+ * Every step can be repeated, by any node. It ends for good when the node is back.
+ */
+import { forEachBounded } from '@torpor/host';
+import type { Context } from '../context.ts';
+import type { Transaction } from '../ports/database.ts';
+import { findSandbox, listSandboxes } from '../sandbox.ts';
+import { inPages } from '../upkeep/pages.ts';
+import { type GiveUp, giveUpSandbox } from './give-up.ts';
+import { isLive, listNodes, type Node } from './node.ts';
+
+/** One round: fences the nodes whose lease has ended, and goes on with those that are fenced. */
+export async function fenceDeadNodes(ctx: Context): Promise<void> {
+  const { node, settings } = ctx;
+  if (!node.isClustered || node.fenced.aborted) return;
+  const nodes = await listNodes(ctx.db);
+  const self = nodes.find(({ name }) => name === node.name);
+  if (self === undefined || !mayFence(self, settings.nodeLeaseMs)) return;
+  for (const dead of nodes.filter((one) => one.name !== node.name && !isLive(one))) {
+    const fenced = dead.fencedAt === null ? await raiseEpoch(ctx, dead) : dead;
+    if (fenced === undefined) continue;
+    await giveUpSandboxes(ctx, fenced, 'leave');
+  }
+}
+
+/**
+ * Only after one full lease without a gap. When the database was away, no node could renew its lease: the first one that is
+ * back must leave the others the time to come back too.
+ */
+function mayFence(self: Node, leaseMs: number): boolean {
+  return isLive(self) && self.readAt - self.heldSince >= leaseMs;
+}
+
+/** Undefined when the node is back, or another node was faster. Waits for the transactions of the node that are under way. */
+async function raiseEpoch(ctx: Context, { name, epoch, leaseUntil }: Node): Promise<Node | undefined> {
+  const raised = await ctx.db.transaction((tx) =>
+    tx.query(
+      `UPDATE nodes SET epoch = epoch + 1, fenced_at = {now}
+       WHERE name = $1 AND epoch = $2 AND lease_until <= {now} AND forgotten = 0 AND fenced_at IS NULL RETURNING name`,
+      [name, epoch],
+    ),
+  );
+  if (raised.length === 0) return undefined;
+  ctx.report('a node was fenced: its lease has ended', { node: name, epoch: epoch + 1, leaseUntil });
+  ctx.directory.refresh();
+  return (await listNodes(ctx.db)).find((one) => one.name === name);
+}
+
+/** How many sandboxes were lost, and how many go on from a checkpoint. */
+export interface GivenUp {
+  lost: number;
+  kept: number;
+}
+
+/** Gives up what the node was running. `unreplicated` says what becomes of a sandbox that no other node can go on with. */
+export async function giveUpSandboxes(
+  ctx: Context,
+  dead: Pick<Node, 'name' | 'epoch' | 'leaseUntil'>,
+  unreplicated: GiveUp['unreplicated'],
+): Promise<GivenUp> {
+  const states = ['creating', 'running', 'pausing', 'resuming', 'killing'] as const;
+  const all = unreplicated === 'lose' ? ([...states, 'paused'] as const) : states;
+  const sandboxes = inPages(
+    (after, limit) => listSandboxes(ctx.db, { node: dead.name, states: all }, after, limit),
+    ctx.settings.pageSize,
+    ctx.stopping,
+  );
+  const counts: GivenUp = { lost: 0, kept: 0 };
+  await forEachBounded(sandboxes, ctx.settings.hands, async ({ id }) => {
+    try {
+      const state = await ctx.db.transaction(async (tx) => {
+        if (!(await isStillFenced(tx, dead))) return undefined;
+        await giveUpSandbox(ctx, tx, id, { dead, unreplicated });
+        return (await findSandbox(tx, id))?.state;
+      });
+      if (state === 'lost') counts.lost++;
+      if (state === 'paused') counts.kept++;
+    } catch (error) {
+      ctx.report('giving up a sandbox of a node failed', { sandboxId: id, node: dead.name, error });
+    }
+  });
+  return counts;
+}
+
+/** Locks the node's row, so that the node cannot come back before the commit. */
+async function isStillFenced(
+  tx: Transaction,
+  { name, epoch }: Pick<Node, 'name' | 'epoch'>,
+): Promise<boolean> {
+  const rows = await tx.query(
+    'SELECT name FROM nodes WHERE name = $1 AND epoch = $2 AND fenced_at IS NOT NULL FOR SHARE',
+    [name, epoch],
+  );
+  return rows.length > 0;
+}

@@ -1,0 +1,235 @@
+import { type SandboxId, TorporError } from '@torpor/protocol';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Cluster, makeCluster, type TestNode } from '../../testing/cluster.ts';
+import { databaseKinds } from '../../testing/fresh-database.ts';
+
+const caller = { org: 'org' };
+
+describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
+  let cluster: Cluster;
+  let a: TestNode;
+  let b: TestNode;
+  beforeAll(async () => {
+    cluster = await makeCluster();
+    a = await cluster.start('a');
+    await replicated();
+    b = await cluster.start('b');
+  });
+  afterAll(() => cluster.dispose());
+
+  const replicated = () => cluster.replicated();
+
+  async function pausedOn(node: TestNode): Promise<SandboxId> {
+    const { id } = (await node.engine.create(caller, {})).sandbox;
+    node.runtime.work(id, '/work', 'done');
+    await node.engine.pause(caller, id);
+    return id;
+  }
+
+  const nodeOf = async (id: SandboxId) =>
+    (await cluster.fresh.db.query<{ node: string }>('SELECT node FROM sandboxes WHERE id = $1', [id]))[0]
+      ?.node;
+
+  describe('a name', () => {
+    it('belongs to one data directory, and another one is refused with the holder', async () => {
+      const taken = cluster.start('a', { parts: { dataDirectoryId: 'another' } });
+      await expect(taken).rejects.toMatchObject({
+        code: 'in_use',
+        message: expect.stringContaining('directory-of-a at http://a.test:7676'),
+      });
+    });
+
+    it('is one of a data directory: a second name is refused with the first', async () => {
+      await expect(
+        cluster.start('c', { parts: { dataDirectoryId: 'directory-of-a' } }),
+      ).rejects.toMatchObject({ code: 'in_use', message: expect.stringContaining('"a"') });
+    });
+
+    it('is needed where others have one', async () => {
+      await expect(cluster.start('c', { parts: { cluster: undefined } })).rejects.toMatchObject({
+        code: 'in_use',
+        hint: expect.stringContaining('--node'),
+      });
+    });
+
+    it('is kept over a restart, with the epoch', async () => {
+      const [before] = await cluster.fresh.db.query("SELECT epoch FROM nodes WHERE name = 'a'");
+      await a.engine.stop();
+      a = await cluster.start('a');
+      expect(await cluster.fresh.db.query("SELECT epoch FROM nodes WHERE name = 'a'")).toEqual([before]);
+    });
+  });
+
+  it('refuse a machine whose clock differs from that of the database by a minute, and change nothing', async () => {
+    const nodes = () => cluster.fresh.db.query('SELECT name FROM nodes ORDER BY name');
+    const before = await nodes();
+    const [{ now } = { now: 0 }] = await cluster.fresh.db.query<{ now: number }>('SELECT {now} AS now');
+    const late = { ...cluster.clock, now: () => now - 60_000, monotonic: () => 0, sleep: async () => {} };
+    const { DEFAULT_SETTINGS } = await import('../settings.ts');
+    await expect(
+      cluster.start('c', { parts: { clock: late, settings: DEFAULT_SETTINGS } }),
+    ).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('60 seconds') });
+    expect(await nodes()).toEqual(before);
+  });
+
+  it('adopt the sandboxes of a server that was alone, and only with its data directory', async () => {
+    const other = await makeCluster();
+    try {
+      const alone = await other.start('x', { parts: { cluster: undefined } });
+      const { id } = (await alone.engine.create(caller, {})).sandbox;
+      await alone.engine.stop();
+      await expect(other.start('y')).rejects.toMatchObject({ code: 'in_use' });
+      const x = await other.start('x');
+      expect((await x.engine.get('org', id)).state).toBe('running');
+      expect(await x.engine.directory.locate(id)).toEqual({ is: 'here' });
+      const y = await other.start('y');
+      expect(await y.engine.directory.locate(id)).toMatchObject({ is: 'elsewhere', node: 'x' });
+    } finally {
+      await other.dispose();
+    }
+  });
+
+  describe('a sandbox', () => {
+    it('is found on its node from every other', async () => {
+      const { id } = (await a.engine.create(caller, {})).sandbox;
+      expect(await a.engine.directory.locate(id)).toEqual({ is: 'here' });
+      expect(await b.engine.directory.locate(id)).toEqual({
+        is: 'elsewhere',
+        node: 'a',
+        address: 'http://a.test:7676',
+      });
+      expect(await b.engine.directory.locate('sbx_nothing' as SandboxId)).toEqual({ is: 'here' });
+    });
+
+    it('takes orders from its own node alone', async () => {
+      const { id } = (await a.engine.create(caller, {})).sandbox;
+      const orders = [
+        () => b.engine.pause(caller, id),
+        () => b.engine.snapshot(caller, id),
+        () => b.engine.kill(caller, id),
+        () => b.engine.fork(caller, id),
+        () => b.engine.resume(caller, id),
+      ];
+      for (const order of orders)
+        await expect(order()).rejects.toMatchObject({
+          code: 'unreachable',
+          message: expect.stringContaining('"a"'),
+        });
+      expect((await a.engine.get('org', id)).state).toBe('running');
+    });
+
+    it('is left alone by the rounds of other nodes, which do not find it gone', async () => {
+      const { id } = (await a.engine.create(caller, { timeoutSeconds: 1 })).sandbox;
+      cluster.clock.advance(60_000);
+      await b.engine.sweep();
+      const round = await b.engine.reconcile();
+      expect(round).toMatchObject({ repaired: 0, unknown: 0, failed: 0 });
+      expect((await a.engine.get('org', id)).state).toBe('running');
+      await a.engine.sweep();
+      await a.engine.sweep();
+      expect((await a.engine.get('org', id)).state).toBe('paused');
+    });
+
+    it('keeps its checkpoints although other nodes do not find them on their disks', async () => {
+      a.replicas.failure = new TorporError('unreachable', 'The store is away.');
+      const id = await pausedOn(a);
+      await b.engine.inspectCheckpoints();
+      await b.engine.reconcile();
+      expect((await a.engine.get('org', id)).checkpointHealth).toMatchObject({ health: 'ok' });
+      await expect(b.engine.resume(caller, id)).rejects.toMatchObject({
+        code: 'unreachable',
+        message: expect.stringContaining('not replicated'),
+      });
+      expect((await a.engine.resume(caller, id)).source.kind).toBe('memory');
+      a.replicas.failure = undefined;
+    });
+
+    it('wakes on another node with its memory when its checkpoint is replicated, and lives there', async () => {
+      const id = await pausedOn(a);
+      await replicated();
+      const resumed = await b.engine.resume(caller, id);
+      expect(resumed).toMatchObject({ resumed: true, source: { kind: 'memory' }, lost: [] });
+      expect(b.runtime.look(id)).toMatchObject({ files: { '/work': 'done' }, counter: 1 });
+      expect(await nodeOf(id)).toBe('b');
+      expect(await a.engine.directory.locate(id)).toMatchObject({ is: 'elsewhere', node: 'b' });
+      await a.engine.reconcile();
+      expect(a.runtime.look(id)).toBeUndefined();
+      expect((await b.engine.get('org', id)).state).toBe('running');
+    });
+
+    it('wakes from its files on a machine that cannot use its memory, and the answer says so', async () => {
+      const id = await pausedOn(a);
+      await replicated();
+      b.runtime.build = 'build-2';
+      expect(await b.engine.resume(caller, id)).toMatchObject({
+        source: { kind: 'files' },
+        lost: ['processes'],
+        skipped: [{ part: 'memory', code: 'checkpoint_incompatible' }],
+      });
+      expect(b.runtime.look(id)).toMatchObject({ files: { '/work': 'done' } });
+      b.runtime.build = 'build-1';
+    });
+
+    it('is woken by one of two nodes that are asked at once', async () => {
+      const id = await pausedOn(a);
+      await replicated();
+      const answers = await Promise.allSettled([a.engine.resume(caller, id), b.engine.resume(caller, id)]);
+      const won = answers.filter(({ status }) => status === 'fulfilled');
+      expect(won.length).toBe(1);
+      expect([a.runtime.look(id), b.runtime.look(id)].filter((one) => one !== undefined)).toHaveLength(1);
+    });
+
+    it('goes there and back, and each node keeps the files that were sealed last', async () => {
+      const id = await pausedOn(a);
+      await replicated();
+      await b.engine.resume(caller, id);
+      b.runtime.work(id, '/work', 'more');
+      await b.engine.pause(caller, id);
+      await replicated();
+      await a.engine.resume(caller, id);
+      expect(a.runtime.look(id)).toMatchObject({ files: { '/work': 'more' }, counter: 2 });
+    });
+
+    it('is made on any node from the template of another, once that is replicated', async () => {
+      const { sandbox } = await b.engine.create(caller, {});
+      expect(sandbox.state).toBe('running');
+      expect(await nodeOf(sandbox.id)).toBe('b');
+    });
+
+    it('is killed on any node while it sleeps', async () => {
+      const id = await pausedOn(a);
+      expect((await b.engine.kill(caller, id)).sandbox.state).toBe('killed');
+      await a.engine.reconcile();
+      expect(a.runtime.look(id)).toBeUndefined();
+    });
+  });
+
+  it('do not begin an upload that another node has under way', async () => {
+    a.replicas.shared.push({ kind: 'layer', subject: 'lay_1' });
+    b.replicas.shared.push({ kind: 'layer', subject: 'lay_1' });
+    let finish = () => {};
+    a.replicas.gate = new Promise((resolve) => {
+      finish = resolve;
+    });
+    const [one, two] = [await pausedOn(a), await pausedOn(b)];
+    for (let i = 0; i < 20; i++) {
+      await a.engine.replicate();
+      await b.engine.replicate();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    finish();
+    await replicated();
+    expect([...cluster.bucket.objects].filter((key) => key.includes('lay_1'))).toHaveLength(1);
+    expect([await nodeOf(one), await nodeOf(two)]).toEqual(['a', 'b']);
+  });
+
+  it('write nothing under an epoch that another node has raised', async () => {
+    const { id } = (await a.engine.create(caller, {})).sandbox;
+    await cluster.raiseEpoch('a');
+    await expect(a.engine.pause(caller, id)).rejects.toMatchObject({
+      code: 'unreachable',
+      message: expect.stringContaining('fenced'),
+    });
+    await expect(a.engine.setLifetime('org', id, 10)).rejects.toMatchObject({ code: 'unreachable' });
+  });
+});

@@ -1,0 +1,70 @@
+/** Reserves memory of this node for a sandbox, in the transaction that accepts its start. */
+import { type CheckpointId, TorporError } from '@torpor/protocol';
+import { findCheckpoint } from '../checkpoints/checkpoint.ts';
+import type { Context } from '../context.ts';
+import type { Transaction } from '../ports/database.ts';
+import { usedMemory } from './placement.ts';
+
+interface Room {
+  /** The memory that the new sandboxes may use together; null where the runtime sets no limit. */
+  readonly memoryMb: number | null;
+  /** A sandbox that is new to this node, or one that slept here and wakes. */
+  readonly what: 'new' | 'wake';
+  /** Of a sandbox that wakes: what it sleeps in. */
+  readonly checkpointId?: CheckpointId | null;
+}
+
+/**
+ * Throws `capacity` when the node has no room, or takes no new sandboxes. The lock of the node's row makes two starts wait for
+ * each other, so that together they cannot take more than there is; a heartbeat waits for them too.
+ */
+export async function reserve(
+  { node }: Context,
+  tx: Transaction,
+  { memoryMb, what, checkpointId = null }: Room,
+): Promise<void> {
+  if (!node.isClustered) return;
+  const [row] = await tx.query<{ memory_mb: number; cordoned: number; draining: number }>(
+    'SELECT memory_mb, cordoned, draining FROM nodes WHERE name = $1 FOR NO KEY UPDATE',
+    [node.name],
+  );
+  if (row === undefined) throw new Error(`The node "${node.name}" has no row.`);
+  if (row.draining === 1 && (what === 'new' || (await canWakeElsewhere(tx, checkpointId)))) {
+    throw draining(node.name);
+  }
+  if (row.cordoned === 1 && what === 'new') throw cordoned(node.name);
+  if (memoryMb === null) return;
+  const free = row.memory_mb - ((await usedMemory(tx, node.name)).get(node.name) ?? 0);
+  if (memoryMb <= free) return;
+  throw new TorporError(
+    'capacity',
+    `The node "${node.name}" has ${Math.max(0, free)} MB of memory free, and ${memoryMb} MB are needed.`,
+    {
+      details: { node: node.name, freeMb: free, neededMb: memoryMb },
+      hint: 'Kill or pause sandboxes, add a node, or raise --node-memory-mb.',
+    },
+  );
+}
+
+async function canWakeElsewhere(tx: Transaction, id: CheckpointId | null): Promise<boolean> {
+  return id !== null && (await findCheckpoint(tx, id))?.replicatedAt != null;
+}
+
+function cordoned(name: string): TorporError {
+  return new TorporError('capacity', `The node "${name}" is cordoned: it takes no new sandboxes.`, {
+    details: { node: name },
+    hint: `torpor node uncordon ${name}, or ask another node.`,
+  });
+}
+
+function draining(name: string): TorporError {
+  return new TorporError(
+    'transitioning',
+    `The node "${name}" is being drained: its sandboxes go to other nodes.`,
+    {
+      details: { node: name },
+      retryAfterMs: 500,
+      hint: 'Ask again in a moment; another node takes the sandbox over.',
+    },
+  );
+}

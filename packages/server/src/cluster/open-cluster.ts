@@ -1,0 +1,59 @@
+/** What a server has beside a server that is alone when it is one of several nodes: signatures, a guard, calls to other nodes. */
+import { randomBytes } from 'node:crypto';
+import { availableParallelism, totalmem } from 'node:os';
+import type { ClusterOptions, Report } from '@torpor/engine';
+import { HopSigner } from '@torpor/gateway';
+import { Guard, type GuardTargets } from '@torpor/host';
+import type { ServerConfig } from '../config.ts';
+import { parseClusterSecrets } from './cluster-secrets.ts';
+import { handOverThrough } from './node-client.ts';
+
+/** How far the clocks of two nodes may differ. A node whose clock differs more from the database's does not join. */
+const HOP_WINDOW_MS = 30_000;
+
+export interface Cluster {
+  readonly signer: HopSigner;
+  /** For the engine. */
+  readonly options: ClusterOptions;
+  /** The server stops in order. Its guard stays for the sandboxes that run on. */
+  release(): void;
+}
+
+export interface ClusterParts {
+  readonly version: string;
+  readonly targets: GuardTargets;
+  readonly secrets: readonly Uint8Array[];
+  readonly report: Report;
+}
+
+/** Undefined for a server that is alone. */
+export function clusterSecretsOf({ node, clusterSecret }: ServerConfig): readonly Uint8Array[] | undefined {
+  return node === undefined || clusterSecret === undefined ? undefined : parseClusterSecrets(clusterSecret);
+}
+
+/** Undefined for a server that is alone. */
+export async function openCluster(
+  config: ServerConfig,
+  { version, targets, secrets, report }: ClusterParts,
+): Promise<Cluster | undefined> {
+  const { node: name, advertise, nodeMemoryMb = Math.floor(totalmem() / 1024 ** 2), dataDir } = config;
+  if (name === undefined || advertise === undefined) return undefined;
+  const now = () => Date.now();
+  const signer = new HopSigner({ self: name, secrets, now, randomBytes, windowMs: HOP_WINDOW_MS });
+  const endServer = () => process.kill(process.pid, 'SIGKILL');
+  const guard = await Guard.start({ directory: dataDir, targets, report, endServer });
+  return {
+    signer,
+    options: {
+      name,
+      address: new URL(advertise).origin,
+      version,
+      memoryMb: nodeMemoryMb,
+      processors: availableParallelism(),
+      guard,
+      handOver: handOverThrough(signer),
+      onFenced: () => guard.endEverything('this node was fenced: its sandboxes and its server are ended'),
+    },
+    release: () => guard.release(),
+  };
+}
