@@ -1,23 +1,27 @@
 /**
  * `npm run lab:setup`: builds the programs of the test lab, which some tests use when they are there. `npm test` never
- * runs this. Today the lab has one program: versitygw, an S3 server that keeps its objects as plain files.
+ * runs this. The lab has versitygw, an S3 server that keeps its objects as plain files, and a Kubernetes cluster with
+ * agent-sandbox. `npm run lab:setup s3` and `npm run lab:setup kubernetes` build one of them.
  */
-import { existsSync } from 'node:fs';
-import { versitygwProgram } from '../../packages/object-store/testing/lab-program.mjs';
+import { buildKubernetesLab } from './kubernetes.mjs';
 import { buildVersitygw } from './versitygw.mjs';
 
-const started = Date.now();
-const program = versitygwProgram();
-if (existsSync(program)) {
-  console.log(`lab: versitygw is there: ${program}`);
-} else {
-  console.log(`lab: building versitygw from its Go module into ${program}; this takes some minutes`);
+const PARTS = {
+  s3: { what: 'an S3 server', build: buildVersitygw },
+  kubernetes: { what: 'a Kubernetes cluster (some twenty minutes)', build: buildKubernetesLab },
+};
+
+const wanted = process.argv.slice(2);
+for (const [name, { what, build }] of Object.entries(PARTS)) {
+  if (wanted.length > 0 && !wanted.includes(name)) continue;
+  const started = Date.now();
+  console.log(`lab: ${what}, from Go modules, unless it is there`);
   try {
-    await buildVersitygw((line) => console.log(`lab: ${line}`));
-    console.log(`lab: built versitygw, ${Math.round((Date.now() - started) / 1000)} s`);
+    await build((line) => console.log(`lab: ${line}`));
+    console.log(`lab: ${name} is there, ${Math.round((Date.now() - started) / 1000)} s`);
   } catch (error) {
-    console.error(`lab: versitygw could not be built: ${error instanceof Error ? error.message : error}`);
-    console.error('lab: tests that need S3 will be skipped. Install Go 1.24 or newer and try again.');
+    console.error(`lab: ${name} could not be built: ${error instanceof Error ? error.message : error}`);
+    console.error('lab: tests that need it will be skipped. Install Go 1.26 or newer and try again.');
     process.exitCode = 1;
   }
 }

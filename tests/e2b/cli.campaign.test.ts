@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -67,6 +67,24 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
     expect(await e2b('sandbox', 'info', id)).toMatch(/State: paused/);
     expect(await e2b('sandbox', 'resume', id)).toContain(id);
     expect(await e2b('sandbox', 'exec', id, 'cat', 'kept')).toBe('kept\n');
+  });
+
+  it('builds, lists, uses and deletes templates', async () => {
+    const context = join(home, 'context');
+    await mkdir(context);
+    const dockerfile = ['FROM e2bdev/base', 'COPY one.txt /opt/one', 'RUN cat /opt/one > /opt/two'];
+    await writeFile(join(context, 'e2b.Dockerfile'), dockerfile.join('\n'));
+    await writeFile(join(context, 'one.txt'), 'one');
+    const start = ['--cmd', 'sleep 100000', '--ready-cmd', 'pgrep -x sleep'];
+    const built = await e2b('template', 'create', 'from-cli', '--path', context, ...start);
+    expect(built).toMatch(/Building sandbox template .*from-cli.* finished/);
+    expect(await e2b('template', 'list')).toMatch(/Private +from-cli/);
+    const from = (await e2b('sandbox', 'create', 'from-cli', '--detach')).trim();
+    expect(await e2b('sandbox', 'exec', from, 'cat /opt/two; pgrep -c -x sleep')).toBe('one1\n');
+    await e2b('sandbox', 'kill', from);
+    await e2b('template', 'unpublish', 'from-cli', '--yes');
+    await e2b('template', 'delete', 'from-cli', '--yes');
+    expect(await e2b('template', 'list')).not.toMatch(/from-cli/);
   });
 
   it('shows figures, logs and snapshots, and kills', async () => {

@@ -32,7 +32,8 @@ type DataDir = Awaited<ReturnType<typeof makeDataDir>>;
 
 async function start(dataDir: DataDir, way: Way, runtime: 'gvisor' | 'process'): Promise<E2bServer> {
   const flags = way === 'tls' ? ['--tls'] : [];
-  const server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime, flags);
+  const env = { TORPOR_LOG_LEVEL: 'error', TORPOR_REGISTRY_NETWORKS: '127.0.0.1/32' };
+  const server = await startTorpor(dataDir.path, env, runtime, flags);
   const { port } = new URL(server.url);
   const key = { E2B_API_KEY: `e2b_${server.apiKey}` };
   return {

@@ -1,8 +1,10 @@
 import { createRequire } from 'node:module';
+import { whyNoRegistry } from '@torpor/images/testing';
 import { describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { recordPassed } from './compatibility-table.ts';
 import { e2bServer, runProgram } from './e2b-server.ts';
+import { registryWithImage } from './registry-image.ts';
 
 const require = createRequire(import.meta.url);
 const noGvisor = await whyNoGvisor();
@@ -16,15 +18,18 @@ describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor',
     ['e2b-old', 'tls'],
   ] as const)('calls every public method of %s over %s', async (name, way) => {
     const world = await e2bServer(way, 'gvisor');
+    const registry = whyNoRegistry === null ? await registryWithImage() : undefined;
     try {
-      const told = await runProgram(world, name);
+      const image = registry === undefined ? {} : { E2B_TEST_IMAGE: registry.image };
+      const told = await runProgram({ env: { ...world.env, ...image } }, name);
       console.log(JSON.stringify({ name, way, told }));
-      expect(told).toHaveLength(21);
+      expect(told).toHaveLength(23);
       const { version } = require(`${name}/package.json`) as { version: string };
       const passed = told.map((line) => line.split(' ', 1)[0] ?? '');
       const over = way === 'tls' ? 'TLS' : way;
       recordPassed({ name: name === 'e2b' ? '`e2b`' : '`e2b`, an earlier version', version, over, passed });
     } finally {
+      await registry?.stop();
       await world.dispose();
     }
   });

@@ -10,7 +10,7 @@ const TIMEOUT_MS = 300_000;
 /** `npm run test:e2b` runs all chapters with two generations of the package, over http and over TLS. */
 const CHAPTERS = [
   ...['commands', 'terminals', 'files', 'watching', 'signedUrls', 'finding', 'timeouts', 'sleeping', 'forks'],
-  ...['figures', 'notYet', 'ending'],
+  ...['figures', 'building', 'notYet', 'ending'],
 ] as const;
 
 describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor', () => {

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { recordPassed } from './compatibility-table.ts';
 import { e2bServer } from './e2b-server.ts';
@@ -49,6 +49,46 @@ from importlib.metadata import version
 print("told", version("e2b"))
 `;
 
+const BUILDS = `
+import os, tempfile
+from e2b import BuildException, Sandbox, Template, default_build_logger, wait_for_file
+
+context = tempfile.mkdtemp()
+with open(os.path.join(context, "one.txt"), "w") as file:
+    file.write("one")
+template = (
+    Template(file_context_path=context)
+    .from_base_image()
+    .set_envs({"LEVEL": "7"})
+    .set_workdir("/srv/app")
+    .copy("one.txt", "copied.txt")
+    .run_cmd("echo $LEVEL > level")
+    .set_start_cmd("touch /tmp/up; sleep 100000", wait_for_file("/tmp/up"))
+)
+first = Template.build(template, "of-python:v1", tags=["stable"], on_build_logs=default_build_logger())
+sandbox = Sandbox.create("of-python:stable")
+assert sandbox.commands.run("cat level copied.txt").stdout == "7\\none"
+assert sandbox.commands.run("pgrep -c -x sleep").stdout == "1\\n"
+sandbox.kill()
+lines = []
+Template.build(template, "of-python", on_build_logs=lambda entry: lines.append(entry.message))
+assert any(line.startswith("CACHED [3/4] COPY") for line in lines), lines
+assert Template.exists("of-python")
+tags = {tag.tag: tag.build_id for tag in Template.get_tags("of-python")}
+assert set(tags) == {"default", "stable", "v1"}, tags
+assert tags["v1"] == tags["stable"] == first.build_id
+assert Template.assign_tags("of-python:v1", "prod").build_id == first.build_id
+Template.remove_tags("of-python", "prod")
+try:
+    Template.build(Template().from_base_image().run_cmd("exit 3"), "broken")
+    raise AssertionError("it did not fail")
+except BuildException as failure:
+    assert "exit code 3" in str(failure), failure
+assert Sandbox.delete_snapshot("of-python")
+assert not Template.exists("of-python")
+print("told")
+`;
+
 const dir = await mkdtemp(join(tmpdir(), 'torpor-python-'));
 const noGvisor = await whyNoGvisor();
 const noPackage = noGvisor ?? (await install().then(() => null, String));
@@ -62,15 +102,24 @@ async function install(): Promise<void> {
 afterAll(() => rm(dir, { recursive: true }));
 
 describe.skipIf(noPackage !== null)('E2B’s Python package, in gVisor', () => {
-  it('creates, runs, writes, watches, sleeps, connects, lists and kills', async () => {
+  const passed: string[] = [];
+  let version = '';
+  afterEach(({ task }) => {
+    if ((task.result?.errors ?? []).length === 0) passed.push(`"${task.name}"`);
+  });
+  afterAll(() => recordPassed({ name: '`e2b` for Python', version, over: 'http', passed }));
+
+  it.each([
+    ['creates, runs, writes, watches, sleeps, connects, lists and kills', PROGRAM],
+    ['builds, tags, uses and deletes templates', BUILDS],
+  ])('%s', async (_, program) => {
     const world = await e2bServer('http', 'gvisor');
     try {
       const env = { PATH: process.env['PATH'], HOME: dir, ...world.env };
-      const { stdout } = await run(join(dir, 'venv', 'bin', 'python'), ['-c', PROGRAM], { env });
-      const [last = '', version = ''] = stdout.trim().split(' ');
+      const { stdout } = await run(join(dir, 'venv', 'bin', 'python'), ['-c', program], { env });
+      const [last = '', said] = (stdout.trim().split('\n').at(-1) ?? '').split(' ');
       expect(last).toBe('told');
-      const passed = ['"creates, runs, writes, watches, sleeps, connects, lists and kills"'];
-      recordPassed({ name: '`e2b` for Python', version, over: 'http', passed });
+      version = said ?? version;
     } finally {
       await world.dispose();
     }

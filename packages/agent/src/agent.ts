@@ -44,7 +44,8 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
   const processors = new VisibleProcessors();
   if (options.processorsDir !== undefined) await processors.coverFiles(options.processorsDir);
   const root = options.root === undefined ? undefined : await realpath(options.root);
-  const own = ownUser(root);
+  const known = ownUser(root ?? options.home);
+  const own = { ...known, name: options.user ?? known.name };
   const users = new Users({ own, isSingleUser: root !== undefined });
   const identity = new SandboxIdentity({ ...options, clock: Date.now });
   const paths = new Paths(root);

@@ -3,9 +3,9 @@ import { chmod, mkdir, mkdtemp, rm, symlink, utimes, writeFile } from 'node:fs/p
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { digestOf, tarStream } from '@torpor/build-steps';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { BuildContext, digestOf } from './build-context.ts';
-import { tarStream } from './tar-stream.ts';
+import { BuildContext } from './build-context.ts';
 
 let directory: string;
 beforeEach(async () => {

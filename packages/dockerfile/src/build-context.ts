@@ -1,16 +1,8 @@
 /** The files that COPY may take: a local directory without what .dockerignore leaves out. */
-import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { lstat, readdir, readFile, readlink } from 'node:fs/promises';
 import { join, matchesGlob, posix } from 'node:path';
-import type { TarItem } from './tar-stream.ts';
-
-/** A source of COPY: a file, or a directory whose contents are copied. */
-export interface Source {
-  readonly isDirectory: boolean;
-  /** Paths begin below the directory; that of a file is its name. */
-  readonly items: readonly TarItem[];
-}
+import type { Source, TarItem } from '@torpor/build-steps';
 
 export class BuildContext {
   readonly #directory: string;
@@ -81,19 +73,6 @@ export class BuildContext {
     if (stats.isSymbolicLink()) return { ...common, type: 'link', size: 0, target: await readlink(place) };
     return { ...common, type: 'file', size: stats.size, content: () => createReadStream(place) };
   }
-}
-
-/** Identifies the content of sources, whatever the times of their files. */
-export async function digestOf(sources: readonly Source[]): Promise<string> {
-  const hash = createHash('sha256');
-  for (const { isDirectory, items } of sources) {
-    hash.update(JSON.stringify(['source', isDirectory]));
-    for (const { path, type, mode, size, target = '', content } of items) {
-      hash.update(JSON.stringify([path, type, mode, size, target]));
-      for await (const chunk of content?.() ?? []) hash.update(chunk);
-    }
-  }
-  return hash.digest('hex');
 }
 
 /** The last rule that matches a path, or a directory above it, decides. */

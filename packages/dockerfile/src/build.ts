@@ -5,14 +5,15 @@
  * await buildTemplate({ torpor, name: 'app', directory: '.', say: console.log, … });
  * ```
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { CACHE_SECONDS, imageTemplateName, quotedAll, USUAL_PATH } from '@torpor/build-steps';
 import type { CreateTemplateRequest, Service, TemplateView, Torpor } from '@torpor/sdk';
 import { BuildContext } from './build-context.ts';
 import { BuildFailure } from './build-failure.ts';
 import { expand } from './expand.ts';
 import { type CommandForm, type Dockerfile, parseDockerfile, type Stage } from './parse.ts';
-import { quotedAll } from './shell-words.ts';
+import { sdkSandboxes } from './sdk-sandboxes.ts';
 import { type BuildParts, type Position, StageBuild, type StageConfig } from './stage-build.ts';
 
 export interface BuildOptions {
@@ -55,9 +56,6 @@ function refuseUnknownArgs({ args, stages }: Dockerfile, given: ReadonlyMap<stri
   if (unknown.length > 0) throw new BuildFailure(`The Dockerfile has no ARG ${unknown.join(', ')}.`);
 }
 
-/** The PATH of a template that is not an image. */
-const USUAL_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
-
 class Build {
   readonly #options: BuildOptions;
   readonly #stages: readonly Stage[];
@@ -66,7 +64,7 @@ class Build {
   readonly #built = new Map<number, Promise<Position>>();
 
   constructor(options: BuildOptions, { args, stages }: Dockerfile, context: BuildContext) {
-    const { torpor, name, buildArgs, useCache, signal } = options;
+    const { buildArgs, useCache } = options;
     const globalArgs = new Map<string, string>();
     for (const arg of args) {
       const value =
@@ -77,16 +75,12 @@ class Build {
     this.#options = options;
     this.#stages = stages;
     this.#parts = {
-      torpor,
+      sandboxes: sdkSandboxes({ ...options, newName: () => this.#newName() }),
       context,
-      name,
       buildArgs,
       globalArgs,
       useCache,
-      signal,
       say: (line) => options.say(line),
-      output: (data) => options.output(data),
-      newSandboxName: () => `build-${name.slice(0, 40)}-${randomBytes(4).toString('hex')}`,
       resolve: (from, line) => this.#resolve(from, line, stages.length),
     };
   }
@@ -112,13 +106,14 @@ class Build {
   /** Starts the service once, so that the template is sealed while it runs. */
   async #withService(definition: Omit<CreateTemplateRequest, 'name'>): Promise<TemplateView> {
     const { torpor, name, signal, say } = this.#options;
-    const temporary = this.#parts.newSandboxName();
+    const temporary = this.#newName();
     say('Starting the service');
     await torpor.templates.create({ ...definition, name: temporary }, { signal });
     try {
       const { id } = await torpor.sandboxes.create({ template: temporary }, { signal });
       try {
-        const { id: from } = await torpor.sandboxes.snapshot(id, {}, { signal });
+        const sealed = { expiresInSeconds: CACHE_SECONDS };
+        const { id: from } = await torpor.sandboxes.snapshot(id, sealed, { signal });
         return await torpor.templates.create({ name, from, replace: true }, { signal });
       } finally {
         await torpor.sandboxes.kill(id);
@@ -126,6 +121,12 @@ class Build {
     } finally {
       await torpor.templates.delete(temporary);
     }
+  }
+
+  /** Of a sandbox, or of a template that exists only during the build. */
+  #newName(): string {
+    const name = this.#options.name.replace(':', '-').slice(0, 40);
+    return `build-${name}-${randomBytes(4).toString('hex')}`;
   }
 
   /** A stage before number `before`, or an image or template. */
@@ -169,8 +170,7 @@ class Build {
   async #image(reference: string, line: number): Promise<Position> {
     const { torpor, signal, registryCredentials, say } = this.#options;
     const own = await this.#find(reference);
-    const digest = createHash('sha256').update(reference).digest('hex').slice(0, 10);
-    const name = `from-${reference.replace(/[^a-zA-Z0-9._-]/g, '-').slice(-40)}-${digest}`;
+    const name = imageTemplateName(reference);
     const found = own ?? (await this.#find(name));
     if (found === undefined) say(`Fetching ${reference}`);
     const template =
@@ -199,7 +199,8 @@ class Build {
   }
 
   async #find(name: string): Promise<TemplateView | undefined> {
-    if (!/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/.test(name)) return undefined;
+    // A longer name is no name of a template, and an image may have a path.
+    if (!/^[\w.-]{1,63}(?::[\w.-]{1,63})?$/.test(name)) return undefined;
     for await (const template of this.#options.torpor.templates.list({ signal: this.#options.signal }))
       if (template.name === name && template.state === 'ready') return template;
     return undefined;

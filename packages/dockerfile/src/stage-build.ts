@@ -1,17 +1,21 @@
-/**
- * One stage of a build. A step that changes files has a key: a digest of the key before it and of everything that the step
- * depends on. The checkpoint after a step has the key as its name. A step whose checkpoint exists is not run; the first one
- * without a checkpoint starts a sandbox from the checkpoint before it.
- */
-import { createHash } from 'node:crypto';
+/** One stage of a Dockerfile: its instructions as steps, and what they set for later ones. */
 import { posix } from 'node:path';
-import type { CheckpointId, SandboxId, Torpor } from '@torpor/sdk';
-import { type BuildContext, digestOf } from './build-context.ts';
+import {
+  type ChainPosition,
+  type CopyOrder,
+  commandFor,
+  digestOf,
+  placementOfFiles,
+  quoted,
+  quotedAll,
+  type RunningSandbox,
+  StepChain,
+  type StepSandboxes,
+} from '@torpor/build-steps';
+import type { BuildContext } from './build-context.ts';
 import { BuildFailure } from './build-failure.ts';
-import { type CopyOrder, commandFor, type Placement, placementOfFiles } from './copy.ts';
 import { expand, expandList, type Lookup } from './expand.ts';
 import type { CommandForm, CopyInstruction, Instruction } from './parse.ts';
-import { quoted, quotedAll } from './shell-words.ts';
 
 /** What later instructions, and sandboxes of the template, get from the instructions so far. */
 export interface StageConfig {
@@ -28,62 +32,59 @@ export interface StageConfig {
 }
 
 /** Where a stage begins, or how far it is. */
-export interface Position {
-  readonly at: { readonly template: string } | { readonly from: CheckpointId };
-  /** Identifies the files at this point. */
-  readonly key: string;
+export interface Position extends ChainPosition {
   readonly config: StageConfig;
 }
 
 export interface BuildParts {
-  readonly torpor: Torpor;
+  readonly sandboxes: StepSandboxes;
   readonly context: BuildContext;
-  /** The name of the template that is built. */
-  readonly name: string;
   readonly buildArgs: ReadonlyMap<string, string>;
   /** ARG before the first FROM. */
   readonly globalArgs: ReadonlyMap<string, string>;
   readonly useCache: boolean;
-  readonly signal: AbortSignal;
   say(line: string): void;
-  output(data: string): void;
-  newSandboxName(): string;
   /** Another stage, by its name or number, or an image. */
   resolve(from: string, line: number): Promise<Position>;
 }
 
-/** Steps that no build has made or used for this long are removed with their checkpoints. */
-const CACHE_SECONDS = 30 * 24 * 3600;
-
-interface RunningSandbox {
-  readonly id: SandboxId;
-  readonly name: string;
+interface About {
+  readonly line: number;
+  readonly text: string;
 }
 
 export class StageBuild {
   readonly #parts: BuildParts;
   readonly #args = new Map<string, string>();
-  #position: Position;
-  #sandbox: RunningSandbox | undefined;
+  readonly #chain: StepChain;
+  #config: StageConfig;
+  /** The instruction that is performed. */
+  #about: About = { line: 0, text: '' };
 
-  constructor(parts: BuildParts, start: Position) {
+  constructor(parts: BuildParts, { config, ...start }: Position) {
     this.#parts = parts;
-    this.#position = start;
+    this.#config = config;
+    const { sandboxes, useCache } = parts;
+    this.#chain = new StepChain(
+      { sandboxes, useCache, failure: (exitCode, { name }) => this.#failure(exitCode, name) },
+      start,
+    );
   }
 
   get position(): Position {
-    return this.#position;
+    return { ...this.#chain.position, config: this.#config };
   }
 
   async perform(instruction: Instruction): Promise<void> {
-    const { config } = this.#position;
+    const config = this.#config;
+    this.#about = instruction;
     switch (instruction.is) {
       case 'run':
-        return this.#run(instruction, instruction.command);
+        return this.#run(instruction.command);
       case 'copy':
-        return this.#copy(instruction, instruction.copy);
+        return this.#copy(instruction.copy);
       case 'workdir':
-        return this.#workdir(instruction, expand(instruction.value, this.#lookUp));
+        return this.#workdir(expand(instruction.value, this.#lookUp));
       case 'arg': {
         const { name, value } = instruction;
         const { buildArgs, globalArgs } = this.#parts;
@@ -117,28 +118,27 @@ export class StageBuild {
 
   /** Ends the stage in a checkpoint, also when no step has changed a file. */
   async finish(): Promise<void> {
-    if (!('from' in this.#position.at)) await this.#step(0, 'checkpoint', ['checkpoint'], async () => {});
-    const { user } = this.#position.config;
+    this.#about = { line: 0, text: 'checkpoint' };
+    if (!('from' in this.#chain.position.at)) await this.#step(['checkpoint'], async () => {});
+    const { user } = this.#config;
     if (user !== undefined && isNumber(user))
-      this.#set({ user: await this.#userName(await this.#open(), user, 0) });
+      this.#set({ user: await this.#userName(await this.#chain.open(), user) });
   }
 
   /** Ends the sandbox of the stage. */
-  async close(): Promise<void> {
-    const sandbox = this.#sandbox;
-    this.#sandbox = undefined;
-    if (sandbox !== undefined) await this.#parts.torpor.sandboxes.kill(sandbox.id);
+  close(): Promise<void> {
+    return this.#chain.close();
   }
 
   /** Leaves the sandbox of a failed step to its user. */
   abandon(): void {
-    this.#sandbox = undefined;
+    this.#chain.abandon();
   }
 
-  readonly #lookUp: Lookup = (name) => this.#position.config.env[name] ?? this.#args.get(name);
+  readonly #lookUp: Lookup = (name) => this.#config.env[name] ?? this.#args.get(name);
 
   #set(change: Partial<StageConfig>): void {
-    this.#position = { ...this.#position, config: { ...this.#position.config, ...change } };
+    this.#config = { ...this.#config, ...change };
   }
 
   #ports({ line, value }: Extract<Instruction, { is: 'workdir' | 'user' | 'expose' }>): number[] {
@@ -149,73 +149,60 @@ export class StageBuild {
     });
   }
 
-  async #run({ line, text }: Instruction, command: CommandForm): Promise<void> {
-    const { config } = this.#position;
+  async #run(command: CommandForm): Promise<void> {
+    const config = this.#config;
     const words = typeof command === 'string' ? [...config.shell, command] : command;
-    const args = Object.fromEntries(this.#args);
-    const env = { ...args, ...config.env };
+    const env = { ...Object.fromEntries(this.#args), ...config.env };
     const { user = config.usualUser, workdir } = config;
-    await this.#step(line, text, ['run', words, env, user, workdir], async (sandbox) => {
+    await this.#step(['run', words, env, user, workdir], async (sandbox) => {
       // A login shell resets PATH.
       const path = env['PATH'] === undefined ? '' : `export PATH=${quoted(env['PATH'])}; `;
       const request = { command: `${path}exec ${quotedAll(words)}`, cwd: workdir, env };
-      await this.#exec(
-        sandbox,
-        { ...request, user: await this.#userName(sandbox, user, line) },
-        { line, text },
-      );
+      await this.#chain.run(sandbox, { ...request, user: await this.#userName(sandbox, user) });
     });
   }
 
-  async #workdir({ line, text }: Instruction, value: string): Promise<void> {
-    const workdir = posix.resolve(this.#position.config.workdir, value);
+  async #workdir(value: string): Promise<void> {
+    const workdir = posix.resolve(this.#config.workdir, value);
     this.#set({ workdir });
-    await this.#step(line, text, ['workdir', workdir], (sandbox) =>
-      this.#exec(sandbox, { command: `mkdir -p ${quoted(workdir)}`, user: 'root', cwd: '/' }, { line, text }),
+    await this.#step(['workdir', workdir], (sandbox) =>
+      this.#chain.run(sandbox, { command: `mkdir -p ${quoted(workdir)}`, user: 'root', cwd: '/' }),
     );
   }
 
-  async #copy({ line, text }: Instruction, copy: CopyInstruction): Promise<void> {
+  async #copy(copy: CopyInstruction): Promise<void> {
+    const { line } = this.#about;
     const paths =
       typeof copy.paths === 'string'
         ? expandList(copy.paths, this.#lookUp)
         : copy.paths.map((path) => expand(path, this.#lookUp));
     const target = paths.pop() ?? '';
     const order: CopyOrder = {
-      target: resolved(this.#position.config.workdir, target),
+      target: resolved(this.#config.workdir, target),
       isAdd: copy.isAdd,
       chown: copy.chown === undefined ? undefined : expand(copy.chown, this.#lookUp),
       chmod: copy.chmod,
     };
-    if (copy.from !== undefined)
-      return this.#copyFrom({ line, text }, expand(copy.from, this.#lookUp), paths, order);
+    if (copy.from !== undefined) return this.#copyFrom(expand(copy.from, this.#lookUp), paths, order);
     const sources = (await Promise.all(paths.map((path) => this.#parts.context.find(path)))).flat();
     if (sources.length === 0)
       throw new BuildFailure(`Line ${line}: the build context has no ${paths.join(', ')}.`, { line });
-    await this.#step(line, text, ['copy', order, await digestOf(sources)], (sandbox) =>
-      this.#place(sandbox, placementOfFiles(sources, order), { line, text }),
+    await this.#step(['copy', order, await digestOf(sources)], (sandbox) =>
+      this.#chain.place(sandbox, placementOfFiles(sources, order)),
     );
   }
 
   /** Packs the files in a sandbox of the other stage. */
-  async #copyFrom(
-    about: { readonly line: number; readonly text: string },
-    from: string,
-    paths: readonly string[],
-    order: CopyOrder,
-  ): Promise<void> {
-    const { torpor, signal } = this.#parts;
-    const other = await this.#parts.resolve(from, about.line);
-    await this.#step(about.line, about.text, ['copy from', other.key, paths, order], async (sandbox) => {
-      const source = await torpor.sandboxes.create(
-        { ...other.at, name: this.#parts.newSandboxName() },
-        { signal },
-      );
+  async #copyFrom(from: string, paths: readonly string[], order: CopyOrder): Promise<void> {
+    const { sandboxes } = this.#parts;
+    const other = await this.#parts.resolve(from, this.#about.line);
+    await this.#step(['copy from', other.key, paths, order], async (sandbox) => {
+      const source = await sandboxes.create(other.at);
       try {
         const isDirectory: boolean[] = [];
         for (const path of paths) {
           const asked = { command: `[ -d ${quoted(absolute(path))} ]`, user: 'root', cwd: '/' };
-          isDirectory.push((await torpor.sandboxes.exec(source.id, asked, { signal })).exitCode === 0);
+          isDirectory.push((await sandboxes.run(source, asked)) === 0);
         }
         const names = paths.map((path, index) => (isDirectory[index] === true ? null : posix.basename(path)));
         const { place, archive, command } = commandFor(names, order);
@@ -225,101 +212,39 @@ export class StageBuild {
           return [`mkdir -p ${into}`, `cp -a ${quoted(`${absolute(path)}${end}`)} ${into}/`];
         });
         const pack = ['set -e', ...packing, `tar -c -f ${archive} -C ${place}/files .`].join('\n');
-        await this.#exec(
-          { id: source.id, name: source.name ?? source.id },
-          { command: pack, user: 'root', cwd: '/' },
-          about,
-        );
-        const bytes = await torpor.sandboxes.files(source.id).read(archive, { user: 'root', signal });
-        const write: Placement['write'] = async () => {
-          await torpor.sandboxes.files(sandbox.id).write(archive, bytes, { user: 'root', signal });
+        await this.#chain.run(source, { command: pack, user: 'root', cwd: '/' });
+        const bytes = await sandboxes.read(source, archive);
+        const content = async function* () {
+          yield bytes;
         };
-        await this.#place(sandbox, { command, write }, about);
+        await this.#chain.place(sandbox, { archive, command, content });
       } finally {
-        await torpor.sandboxes.kill(source.id);
+        await sandboxes.kill(source);
       }
     });
   }
 
-  async #place(
-    sandbox: RunningSandbox,
-    { command, write }: Placement,
-    about: { readonly line: number; readonly text: string },
-  ): Promise<void> {
-    await write(this.#parts.torpor, sandbox.id, this.#parts.signal);
-    await this.#exec(sandbox, { command, user: 'root', cwd: '/' }, about);
+  #step(dependsOn: readonly unknown[], work: (sandbox: RunningSandbox) => Promise<void>): Promise<void> {
+    const { line, text } = this.#about;
+    const { say } = this.#parts;
+    return this.#chain.step({
+      dependsOn,
+      onCached: () => say(`CACHED ${text}`),
+      onRun: () => say(line === 0 ? 'Sealing the files' : `Line ${line}: ${text}`),
+      work,
+    });
   }
 
-  /** Runs the step, unless its checkpoint exists, and seals a checkpoint of it. */
-  async #step(
-    line: number,
-    text: string,
-    dependsOn: readonly unknown[],
-    work: (sandbox: RunningSandbox) => Promise<void>,
-  ): Promise<void> {
-    const { torpor, signal, useCache, say } = this.#parts;
-    const key = createHash('sha256')
-      .update(JSON.stringify([this.#position.key, ...dependsOn]))
-      .digest('hex');
-    const name = `build-${key.slice(0, 40)}`;
-    const [known] = useCache ? await torpor.checkpoints.named(name, { signal }) : [];
-    if (known !== undefined) {
-      say(`CACHED ${text}`);
-      await this.close();
-      this.#position = { ...this.#position, at: { from: known.id }, key };
-      return;
-    }
-    say(line === 0 ? 'Sealing the files' : `Line ${line}: ${text}`);
-    const sandbox = await this.#open();
-    await work(sandbox);
-    const sealed = await torpor.sandboxes.snapshot(
-      sandbox.id,
-      { name, expiresInSeconds: CACHE_SECONDS },
-      { signal },
-    );
-    this.#position = { ...this.#position, at: { from: sealed.id }, key };
+  #failure(exitCode: number, sandbox: string): BuildFailure {
+    const { line, text } = this.#about;
+    return new BuildFailure(`Line ${line}: ${text} ended with exit code ${exitCode}.`, { line, sandbox });
   }
 
-  /** The sandbox of the stage runs on from step to step. */
-  async #open(): Promise<RunningSandbox> {
-    const { torpor, signal, name: template } = this.#parts;
-    if (this.#sandbox !== undefined) return this.#sandbox;
-    const name = this.#parts.newSandboxName();
-    const { id } = await torpor.sandboxes.create(
-      { ...this.#position.at, name, metadata: { 'template-build': template } },
-      { signal },
-    );
-    this.#sandbox = { id, name };
-    return this.#sandbox;
-  }
-
-  async #exec(
-    { id, name }: RunningSandbox,
-    request: Exclude<Parameters<Torpor['sandboxes']['execStream']>[1], string>,
-    { line, text }: { readonly line: number; readonly text: string },
-  ): Promise<void> {
-    const { torpor, signal, output } = this.#parts;
-    for await (const event of torpor.sandboxes.execStream(id, request, { signal })) {
-      if (event.type === 'stdout' || event.type === 'stderr') output(event.data);
-      if (event.type !== 'end' || event.exitCode === 0) continue;
-      throw new BuildFailure(`Line ${line}: ${text} ended with exit code ${event.exitCode}.`, {
-        line,
-        sandbox: name,
-      });
-    }
-  }
-
-  /** Commands run as users with names. */
-  async #userName(
-    sandbox: RunningSandbox,
-    user: string | undefined,
-    line: number,
-  ): Promise<string | undefined> {
+  async #userName(sandbox: RunningSandbox, user: string | undefined): Promise<string | undefined> {
     if (user === undefined || !isNumber(user)) return user;
-    const { torpor, signal } = this.#parts;
-    const passwd = await torpor.sandboxes.files(sandbox.id).readText('/etc/passwd', { user: 'root', signal });
-    const found = passwd.split('\n').find((account) => account.split(':')[2] === user);
-    if (found !== undefined) return found.split(':')[0] ?? user;
+    const found = await this.#chain.accountOf(sandbox, user);
+    if (found !== undefined) return found;
+    const { line } = this.#about;
     throw new BuildFailure(`Line ${line}: the user ${user} has no account in /etc/passwd.`, {
       line,
       sandbox: sandbox.name,

@@ -73,7 +73,10 @@ export interface Context {
 export function runtimeOf(ctx: Context, sandbox: { readonly runtime: string }): Runtime {
   const runtime = ctx.runtimes.get(sandbox.runtime);
   if (runtime === undefined) {
-    throw new TorporError('capability_unsupported', `This server has no runtime "${sandbox.runtime}".`);
+    throw new TorporError('capability_unsupported', `This server has no runtime "${sandbox.runtime}".`, {
+      hint: `Configure it beside the others, as in --runtime ${[...ctx.runtimes.keys(), sandbox.runtime].join(',')}.`,
+      details: { runtime: sandbox.runtime, configured: [...ctx.runtimes.keys()] },
+    });
   }
   return runtime;
 }

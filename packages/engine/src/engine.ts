@@ -26,7 +26,14 @@ import type { ClusterOptions } from './ports/nodes.ts';
 import type { Replicas } from './ports/replicas.ts';
 import { noTracing, type Tracing } from './ports/tracing.ts';
 import { agent, dial, diskUsage } from './queries/addresses.ts';
-import { builtInTemplate, runtimes, template, templateLog, templates } from './queries/catalogue.ts';
+import {
+  builtInTemplate,
+  runtimes,
+  template,
+  templateDefinition,
+  templateLog,
+  templates,
+} from './queries/catalogue.ts';
 import { checkpoint, checkpoints, namedCheckpoints, unhealthyCheckpoints } from './queries/checkpoints.ts';
 import { allJobs, job, jobs } from './queries/jobs.ts';
 import { node, nodes } from './queries/nodes.ts';
@@ -59,7 +66,13 @@ import { setRetention } from './verbs/retention.ts';
 import { rollback } from './verbs/rollback.ts';
 import { setServices } from './verbs/services.ts';
 import { snapshot } from './verbs/snapshot.ts';
-import { nameTemplate, prepareTemplate, refuseTemplate } from './verbs/templates.ts';
+import {
+  copyTemplate,
+  nameTemplate,
+  nameTemplates,
+  prepareTemplate,
+  refuseTemplate,
+} from './verbs/templates.ts';
 import { verify } from './verbs/verify.ts';
 
 /** Functions that take the context first. */
@@ -83,6 +96,8 @@ const VERBS = {
   prepareTemplate,
   refuseTemplate,
   nameTemplate,
+  nameTemplates,
+  copyTemplate,
   deleteTemplate,
   setTemplatePhase,
   trackProcess,
@@ -117,6 +132,7 @@ const QUERIES = {
   runtimes,
   templates,
   template,
+  templateDefinition,
   templateLog,
   builtInTemplate,
   disk,

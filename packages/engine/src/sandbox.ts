@@ -8,6 +8,7 @@ import type {
   Loss,
   LostCheckpoint,
   Network,
+  OnIdle,
   Resources,
   SandboxId,
   SandboxState,
@@ -43,6 +44,8 @@ interface SandboxConfig extends CommandDefaults {
   readonly pauseMode?: CheckpointMode | undefined;
   /** Absent: native. */
   readonly dialect?: Dialect | undefined;
+  /** The policy `onIdle` is `stop`. The column `on_idle` says `kill` then, because its constraint does not know `stop`. */
+  readonly stopsWhenIdle?: true | undefined;
 }
 
 export interface Sandbox {
@@ -56,7 +59,7 @@ export interface Sandbox {
   readonly timeoutMs: number | null;
   readonly onTimeout: 'pause' | 'kill';
   readonly idleMs: number;
-  readonly onIdle: 'pause' | 'kill' | 'keep';
+  readonly onIdle: OnIdle;
   readonly state: SandboxState;
   readonly seq: number;
   readonly generation: number;
@@ -103,7 +106,7 @@ interface SandboxRow extends Row {
   readonly timeout_ms: number | null;
   readonly on_timeout: Sandbox['onTimeout'];
   readonly idle_ms: number;
-  readonly on_idle: Sandbox['onIdle'];
+  readonly on_idle: Exclude<OnIdle, 'stop'>;
   readonly state: SandboxState;
   readonly seq: number;
   readonly generation: number;
@@ -129,18 +132,19 @@ interface SandboxRow extends Row {
 /** `found` has the columns of `SANDBOX_COLUMNS`. */
 export function toSandbox(found: Row): Sandbox {
   const row = found as SandboxRow;
+  const config: SandboxConfig = JSON.parse(row.config);
   return {
     id: row.id,
     org: row.org,
     name: row.name,
     runtime: row.runtime,
     template: row.template,
-    config: JSON.parse(row.config),
+    config,
     metadata: JSON.parse(row.metadata),
     timeoutMs: row.timeout_ms,
     onTimeout: row.on_timeout,
     idleMs: row.idle_ms,
-    onIdle: row.on_idle,
+    onIdle: config.stopsWhenIdle === true ? 'stop' : row.on_idle,
     state: row.state,
     seq: row.seq,
     generation: row.generation,
@@ -211,7 +215,7 @@ export async function insertSandbox(tx: Transaction, sandbox: Sandbox): Promise<
       sandbox.timeoutMs,
       sandbox.onTimeout,
       sandbox.idleMs,
-      sandbox.onIdle,
+      sandbox.onIdle === 'stop' ? 'kill' : sandbox.onIdle,
       sandbox.createdAt,
       sandbox.memoryMb,
       sandbox.countsEgress ? 1 : 0,

@@ -167,7 +167,8 @@ export function describeSealing(fixture: ContractFixture): void {
   });
 
   describe('recoverFiles', () => {
-    it('keeps the files of an instance that died', async () => {
+    it('keeps the files of an instance that died', async ({ skip }) => {
+      skip(!fixture.keepsFiles, 'nothing survives the end of an instance');
       const instance = await fixture.started();
       await fixture.subject.program.write(instance, 'a', 'one');
       await fixture.subject.kill(instance);
@@ -279,6 +280,7 @@ export function describeSealing(fixture: ContractFixture): void {
 
     it('that is external is gone once it is discarded', async ({ skip }) => {
       skip(fixture.template.path !== null, 'it is kept here');
+      skip(!fixture.keepsFiles, 'it cannot pause');
       const { runtime, program } = fixture.subject;
       const instance = await fixture.started();
       await program.write(instance, 'a', 'one');

@@ -100,6 +100,11 @@ export class ContractFixture {
     return this.subject.runtime.capabilities();
   }
 
+  /** Whether anything of an instance survives its end. */
+  get keepsFiles(): boolean {
+    return this.can.pause !== 'none';
+  }
+
   /** Starts an instance; by default a new one from the template, with memory if the template has it. */
   async started(
     from = this.template,

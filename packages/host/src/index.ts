@@ -23,8 +23,10 @@ export {
   type ProcessFacts,
 } from './processes/host-processes.ts';
 export { linuxProcesses } from './processes/linux-processes.ts';
+export { cleanLine } from './programs/clean-line.ts';
 export { minimalEnvironment, searchPath } from './programs/environment.ts';
 export { Launcher, type ProgramResult, type RunningProgram, sharedLauncher } from './programs/launcher.ts';
+export { LineBuffer } from './programs/line-buffer.ts';
 export { ProgramFailure } from './programs/program-failure.ts';
 export {
   type ProgramOptions,
@@ -33,6 +35,7 @@ export {
   programTimedOut,
   runProgram,
 } from './programs/run-program.ts';
+export { type Libraries, librariesOf } from './programs/shared-libraries.ts';
 export { streamProgram } from './programs/stream-program.ts';
 export { rejectOnAbort } from './reject-on-abort.ts';
 export { removeTree } from './remove-tree.ts';

@@ -46,6 +46,8 @@ export function testImage(
     architecture,
     config: options.config ?? {},
     rootfs: { type: 'layers', diff_ids: diffIds },
+    // Builders compare the history with the layers.
+    history: tars.map((_, index) => ({ created_by: `layer ${index}` })),
   });
   const manifest = jsonOf({
     schemaVersion: 2,

@@ -10,6 +10,13 @@ const MAX_SECONDS = 30 * 24 * 3600;
 export const nameSchema = z
   .string()
   .regex(/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/, 'letters, digits, dot, dash, underscore');
+/** A template may have versions: `app:v2` is a template of its own beside `app`. */
+export const templateNameSchema = z
+  .string()
+  .regex(
+    /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}(?::[a-z0-9][a-z0-9._-]{0,62})?$/,
+    'letters, digits, dot, dash, underscore; optionally a colon and a tag',
+  );
 export const envSchema = z
   .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
   .refine((env) => Object.keys(env).length <= 256, 'at most 256 variables');
@@ -119,6 +126,10 @@ export const requestHostSchema = z
       `\`localhost:${PORT_PLACEHOLDER}\`, with the port of the preview. Absent: the host of the preview.`,
   });
 
+/** `stop` ends an idle sandbox and says so: for runtimes that cannot pause. A session then gets a new sandbox. */
+export const onIdleSchema = z.enum(['pause', 'stop', 'kill', 'keep']);
+export type OnIdle = z.infer<typeof onIdleSchema>;
+
 /** The options of a new sandbox, created or forked. */
 const sandboxFields = {
   name: nameSchema.optional(),
@@ -130,7 +141,7 @@ const sandboxFields = {
   pauseMode: checkpointModeSchema.optional(),
   deletePausedAfterSeconds: retentionSchema.optional(),
   idleSeconds: secondsSchema.optional(),
-  onIdle: z.enum(['pause', 'kill', 'keep']).optional(),
+  onIdle: onIdleSchema.optional(),
   autoResume: z.boolean().optional(),
   checkpointEverySeconds: z
     .number()
@@ -153,7 +164,7 @@ const sandboxFields = {
 
 export const createRequestSchema = z
   .strictObject({
-    template: nameSchema.optional(),
+    template: templateNameSchema.optional(),
     from: idSchema('ckpt').optional(),
     runtime: nameSchema.optional(),
     ...sandboxFields,

@@ -2,7 +2,14 @@
 import { z } from 'zod';
 import { userNameSchema } from './exec.ts';
 import { type CheckpointId, idSchema } from './ids.ts';
-import { envSchema, nameSchema, portSchema, serviceSchema, servicesSchema } from './requests.ts';
+import {
+  envSchema,
+  nameSchema,
+  portSchema,
+  serviceSchema,
+  servicesSchema,
+  templateNameSchema,
+} from './requests.ts';
 import { errorBodySchema } from './views.ts';
 
 const definitionFields = {
@@ -54,12 +61,16 @@ const imageFields = {
 
 /** An image that the server fetches from a registry. */
 export type ImageTemplateRequest = z.infer<typeof imageTemplateRequestSchema>;
-const imageTemplateRequestSchema = z.strictObject({ name: nameSchema, ...imageFields, ...definitionFields });
+const imageTemplateRequestSchema = z.strictObject({
+  name: templateNameSchema,
+  ...imageFields,
+  ...definitionFields,
+});
 
 /** Either the name for a checkpoint, or an image. One object instead of a union, so that a mistake is reported by its field. */
 export const createTemplateRequestSchema = z
   .strictObject({
-    name: nameSchema,
+    name: templateNameSchema,
     from: idSchema('ckpt').optional().meta({ description: 'The checkpoint that gets the name.' }),
     replace: z
       .boolean()

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { ERROR_CODES } from './errors.ts';
 import { idSchema } from './ids.ts';
-import { networkSchema, serviceSchema } from './requests.ts';
+import { networkSchema, onIdleSchema, serviceSchema } from './requests.ts';
 import {
   checkpointHealthSchema,
   checkpointModeSchema,
@@ -125,7 +125,7 @@ export const sandboxViewSchema = z
     onTimeout: z.enum(['pause', 'kill']),
     pauseMode: checkpointModeSchema.nullable(),
     idleSeconds: z.number().int(),
-    onIdle: z.enum(['pause', 'kill', 'keep']),
+    onIdle: onIdleSchema,
     autoResume: z.boolean(),
     checkpointEverySeconds: z.number().nullable().optional().meta({
       description: 'How often the running sandbox is sealed in place. Older servers do not send this field.',

@@ -1,7 +1,7 @@
 /** The archive of a root with a shell and the given files. */
 import { readFile } from 'node:fs/promises';
+import { librariesOf } from '@torpor/host';
 import { tar } from '@torpor/host/testing';
-import { librariesOf } from '../src/guest/shared-libraries.ts';
 
 export async function tinyRoot(files: Readonly<Record<string, string>> = {}): Promise<Buffer> {
   const { loader, libraries = [] } = (await librariesOf('/bin/sh')) ?? {};

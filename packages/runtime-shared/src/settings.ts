@@ -51,6 +51,15 @@ export const RUNTIME_SETTINGS = {
     'E2B: how long a sandbox runs at the provider without a renewal. The server renews it three times in that time.',
     { min: 15_000 },
   ),
+  kubernetesRequestMs: duration(15_000, 'Kubernetes: how long one request to the API server may take.'),
+  kubernetesBlockedMs: duration(
+    60_000,
+    'Kubernetes: how long a new pod may wait for a node, or for an image that cannot be pulled, before the start fails.',
+  ),
+  agentSandboxMs: duration(
+    120_000,
+    'agent-sandbox: how long a Sandbox may take to show that it is suspended, or that it runs again.',
+  ),
 } as const;
 
 export type RuntimeSettings = SettingValues<typeof RUNTIME_SETTINGS>;

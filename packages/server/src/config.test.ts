@@ -33,7 +33,7 @@ describe('the configuration', () => {
       port: 7676,
       host: '127.0.0.1',
       dataDir: '/home/ada/.torpor',
-      runtime: 'auto',
+      runtime: ['auto'],
       tls: false,
       buildRunsc: true,
       base: 'auto',
@@ -55,7 +55,7 @@ describe('the configuration', () => {
     expect(config).toMatchObject({
       port: 3,
       host: '::1',
-      runtime: 'process',
+      runtime: ['process'],
       dataDir: join(directory, 'data'),
     });
     await file({});
@@ -92,6 +92,21 @@ describe('the configuration', () => {
       const error = await refusal(given, { TORPOR_CLUSTER_SECRET: secret });
       expect(error).toMatchObject({ code: 'invalid_request', message: expect.stringContaining(named) });
     });
+  });
+
+  it('takes several runtimes, the default first, from a flag and as a list from the file', async () => {
+    expect((await read(['--runtime', 'process, e2b'])).runtime).toEqual(['process', 'e2b']);
+    await file({ runtime: ['e2b', 'kubernetes'] });
+    expect((await read()).runtime).toEqual(['e2b', 'kubernetes']);
+    await file({});
+  });
+
+  it.each([
+    ['process,process', 'named twice'],
+    ['auto,gvisor', 'gvisor or process already'],
+    ['process,', 'Invalid option'],
+  ])('refuses the runtimes %s', async (runtimes, words) => {
+    await expect(read(['--runtime', runtimes])).rejects.toThrow(words);
   });
 
   it('takes the store from each source, with the variables of AWS and no others', async () => {

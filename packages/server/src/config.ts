@@ -24,13 +24,26 @@ import {
   settingsFromFile,
 } from './settings/configured.ts';
 
-const RUNTIME_CHOICES = ['auto', 'gvisor', 'process', 'e2b'] as const;
+const RUNTIME_CHOICES = ['auto', 'gvisor', 'process', 'e2b', 'kubernetes', 'agent-sandbox'] as const;
+export type RuntimeChoice = (typeof RUNTIME_CHOICES)[number];
+
+/** Names separated by commas, or a list in the file. The first is the runtime of sandboxes that name none. */
+const runtimesSchema = z
+  .preprocess(
+    (given) => (typeof given === 'string' ? given.split(',').map((name) => name.trim()) : given),
+    z.array(z.enum(RUNTIME_CHOICES)).min(1),
+  )
+  .refine((names) => new Set(names).size === names.length, 'a runtime is named twice')
+  .refine(
+    (names) => !names.includes('auto') || !(names.includes('gvisor') || names.includes('process')),
+    '"auto" is gvisor or process already',
+  );
 
 const configSchema = z.strictObject({
   port: z.coerce.number().int().min(0).max(65_535).default(7676),
   host: z.string().min(1).max(253).default('127.0.0.1'),
   dataDir: z.string().min(1).optional(),
-  runtime: z.enum(RUNTIME_CHOICES).default('auto'),
+  runtime: runtimesSchema.default(['auto']),
   database: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
   /** The store outside this machine: s3://bucket/prefix or file:///directory. */
   store: z.string().min(1).optional(),

@@ -4,6 +4,7 @@ import { BUILDS_MIGRATIONS } from '@torpor/builds/migrations';
 import { ENGINE_MIGRATIONS } from '@torpor/engine/migrations';
 import { SECRETS_MIGRATIONS } from '@torpor/secrets/migrations';
 import { SESSIONS_MIGRATIONS } from '@torpor/sessions/migrations';
+import { TEMPLATE_BUILDS_MIGRATIONS } from '@torpor/template-builds/migrations';
 
 export const SERVER_MIGRATIONS = fileURLToPath(new URL('../migrations', import.meta.url));
 
@@ -17,4 +18,5 @@ export const ALL_MIGRATIONS: readonly string[] = [
   BUILDS_MIGRATIONS,
   SESSIONS_MIGRATIONS,
   SECRETS_MIGRATIONS,
+  TEMPLATE_BUILDS_MIGRATIONS,
 ];

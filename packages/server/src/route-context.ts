@@ -6,6 +6,7 @@ import type { Images } from '@torpor/images';
 import type { SettingView } from '@torpor/protocol';
 import type { Secrets } from '@torpor/secrets';
 import type { Sessions } from '@torpor/sessions';
+import type { TemplateBuilds } from '@torpor/template-builds';
 import type { Webhooks } from '@torpor/webhooks';
 import type { HostNames } from './http/host-names.ts';
 import type { KeyWatch } from './http/key-watch.ts';
@@ -32,6 +33,10 @@ export interface AppContext {
   readonly randomBytes: (n: number) => Uint8Array;
   readonly uploads: Uploads;
   readonly images: Images;
+  readonly templateBuilds: TemplateBuilds;
+  /** Signs links for uploads without a key, and how long such a link is valid. */
+  readonly uploadSecret: Uint8Array;
+  readonly uploadLinkMs: number;
   readonly settings: ServerSettings;
   /** The settings of all packages, for `GET /v1/admin/settings`. */
   readonly settingsList: readonly SettingView[];

@@ -1,4 +1,4 @@
-/** Chooses the runtimes of a server from the configuration and from what the machine supports. */
+/** Opens the runtimes of a server, by the configuration and by what the machine supports. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
@@ -20,14 +20,15 @@ import {
 } from '@torpor/runtime-gvisor';
 import { PROCESS_LIMITS, processGuardTargets, processRuntime } from '@torpor/runtime-process';
 import type { RuntimeSettings } from '@torpor/runtime-shared';
-import type { ServerConfig } from './config.ts';
+import type { RuntimeChoice, ServerConfig } from './config.ts';
 import { isLoopbackHost } from './http/loopback.ts';
+import { openKubernetes } from './kubernetes-choice.ts';
 import type { HostInspection } from './observe/machine-reports.ts';
 
 export interface ChosenRuntime {
-  /** The runtime of new sandboxes. */
+  /** The runtime of new sandboxes that name none. */
   readonly runtime: Runtime;
-  /** Runtimes of existing sandboxes. */
+  /** Further configured runtimes, and runtimes of existing sandboxes. */
   readonly others?: readonly Runtime[];
   /** Limits of the runtime that users should know. */
   readonly limits: readonly string[];
@@ -37,6 +38,8 @@ export interface ChosenRuntime {
   close?(): Promise<void>;
   /** Makes what the runtime lacks in the background: a newer runsc, then an own root for `base`. */
   beginUpgrades?(hooks: UpgradeHooks): RuntimeUpgrades;
+  /** The runtime that `beginUpgrades` is about. */
+  readonly upgraded?: string;
 }
 
 /** The processes of all sandboxes of a server, which the guard of a node ends when the lease of the node has run out. */
@@ -83,6 +86,7 @@ type Wanted = Pick<
   | 'baseMirror'
 >;
 
+/** Opens every configured runtime. When one cannot be opened, those before it are closed. */
 export async function chooseRuntime(
   config: Wanted,
   store: LayeredCheckpointStore,
@@ -91,27 +95,41 @@ export async function chooseRuntime(
   faults: FaultPoints,
   secrets?: SecretSource,
 ): Promise<ChosenRuntime> {
-  switch (config.runtime) {
-    case 'process':
-      return { runtime: await openProcess(config, store, clock), limits: PROCESS_LIMITS };
-    case 'gvisor':
-    case 'auto':
-      return chooseGvisor(config, store, clock, report, faults, secrets);
-    case 'e2b': {
-      const { dataDir } = config;
-      const runtime = await openE2b({ dataDir, settings: settingsOf(config), clock, report }, process.env);
-      return { runtime, limits: [], close: () => runtime.close() };
-    }
-    default:
-      throw new TorporError(
-        'capability_unsupported',
-        `This version of Torpor has no runtime "${config.runtime}".`,
-        { hint: 'Use --runtime gvisor, process or e2b, or leave it out.' },
-      );
+  await using opened = new AsyncDisposableStack();
+  const all: ChosenRuntime[] = [];
+  for (const wanted of config.runtime) {
+    const chosen = await openRuntime(wanted, config, store, clock, report, faults, secrets);
+    opened.defer(() => chosen.close?.());
+    all.push(chosen);
   }
+  const running = opened.move();
+  return { ...sideBySide(all), close: () => running.disposeAsync() };
 }
 
-async function chooseGvisor(
+/** The first runtime is the default. A runtime that two of them bring along is taken once. */
+function sideBySide(all: readonly ChosenRuntime[]): ChosenRuntime {
+  const [first] = all;
+  if (first === undefined) throw new TorporError('internal', 'No runtime is configured.');
+  const configured = all.map(({ runtime }) => runtime);
+  const known = new Map<string, Runtime>();
+  for (const runtime of [...configured, ...all.flatMap(({ others = [] }) => others)]) {
+    if (!known.has(runtime.name)) known.set(runtime.name, runtime);
+  }
+  const withHost = all.find(({ host }) => host !== undefined);
+  const withUpgrades = all.find(({ beginUpgrades }) => beginUpgrades !== undefined);
+  return {
+    runtime: first.runtime,
+    others: [...known.values()].filter(({ name }) => name !== first.runtime.name),
+    limits: all.flatMap(({ limits }) => limits),
+    ...(withHost?.host === undefined ? {} : { host: withHost.host }),
+    ...(withUpgrades?.beginUpgrades === undefined
+      ? {}
+      : { beginUpgrades: withUpgrades.beginUpgrades, upgraded: withUpgrades.runtime.name }),
+  };
+}
+
+async function openRuntime(
+  wanted: RuntimeChoice,
   config: Wanted,
   store: LayeredCheckpointStore,
   clock: Clock,
@@ -119,7 +137,35 @@ async function chooseGvisor(
   faults: FaultPoints,
   secrets: SecretSource | undefined,
 ): Promise<ChosenRuntime> {
-  const { dataDir, runtime: wanted, runsc, oldestRunsc } = config;
+  switch (wanted) {
+    case 'process':
+      return { runtime: await openProcess(config, store, clock), limits: PROCESS_LIMITS };
+    case 'gvisor':
+    case 'auto':
+      return chooseGvisor(wanted, config, store, clock, report, faults, secrets);
+    case 'e2b': {
+      const { dataDir } = config;
+      const runtime = await openE2b({ dataDir, settings: settingsOf(config), clock, report }, process.env);
+      return { runtime, limits: [], close: () => runtime.close() };
+    }
+    case 'kubernetes':
+    case 'agent-sandbox': {
+      const { dataDir } = config;
+      return openKubernetes(wanted, { dataDir, settings: settingsOf(config), clock, report });
+    }
+  }
+}
+
+async function chooseGvisor(
+  wanted: 'gvisor' | 'auto',
+  config: Wanted,
+  store: LayeredCheckpointStore,
+  clock: Clock,
+  report: Report,
+  faults: FaultPoints,
+  secrets: SecretSource | undefined,
+): Promise<ChosenRuntime> {
+  const { dataDir, runsc, oldestRunsc } = config;
   const probe = await probeGvisor({ dataDir, runsc, signal: new AbortController().signal });
   if (!probe.ok && wanted === 'auto') return fallBack(config, store, clock, probe.why);
   if (!probe.ok) {

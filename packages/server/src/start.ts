@@ -52,6 +52,7 @@ import { type ChosenRuntime, chooseRuntime, guardTargetsOf } from './runtime-cho
 import { agentProcesses } from './sandbox/agent-processes.ts';
 import { agentTurnPort } from './sessions/agent-turn-port.ts';
 import { openReplicas, sharedDataKey } from './store/open-replicas.ts';
+import { openTemplateBuilds } from './template-builds/open-template-builds.ts';
 import { openUploads } from './uploads.ts';
 import { openWebhooks } from './webhooks/open-webhooks.ts';
 
@@ -173,7 +174,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     renewTemplates: () => engine.renewTemplates(),
     showPhase: (phase) => {
       engine
-        .setTemplatePhase(chosen.runtime.name, 'base', phase)
+        .setTemplatePhase(chosen.upgraded ?? chosen.runtime.name, 'base', phase)
         .catch((error: unknown) => report('the progress of a template could not be written', { error }));
     },
   });
@@ -213,6 +214,14 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const pass: BuildContext['pass'] = (point) => options.faults.pass(point);
   const builds = openBuilds({ ...shared, ids: randomIds, sandboxes, report, pass, serverId, alone }, config);
   cleanup.defer(() => builds.stop());
+  const images = new Images({ allowed: config.registryNetworks ?? [], clock: systemClock });
+  const templateBuilds = openTemplateBuilds(
+    { engine, db, clock: systemClock, ids: randomIds, images, report, serverId },
+    settings.templateBuilds,
+    join(dataDir, 'template-files'),
+  );
+  cleanup.defer(() => templateBuilds.stop());
+  await templateBuilds.start();
   const { pageSessionMs: sessionMs, pageLinkMs: linkMs } = settings.server;
   const pageSessions = new PageSessions({ ...shared, secret, sessionMs, linkMs });
   const app = await buildApp({
@@ -223,7 +232,10 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
     secrets,
     ids: randomIds,
     uploads: await openUploads(join(dataDir, 'uploads')),
-    images: new Images({ allowed: config.registryNetworks ?? [], clock: systemClock }),
+    images,
+    templateBuilds,
+    uploadSecret: secret,
+    uploadLinkMs: settings.templateBuilds.linkMs,
     settings: settings.server,
     settingsList,
     version: manifest.version,

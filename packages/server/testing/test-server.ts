@@ -22,6 +22,7 @@ import { Images } from '@torpor/images';
 import type { ErrorBody, SandboxId } from '@torpor/protocol';
 import { encryptionKey, Secrets } from '@torpor/secrets';
 import { DEFAULT_SESSION_SETTINGS, Sessions } from '@torpor/sessions';
+import { DEFAULT_TEMPLATE_BUILD_SETTINGS, type TemplateBuildSettings } from '@torpor/template-builds';
 import { DEFAULT_WEBHOOK_SETTINGS } from '@torpor/webhooks';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import { type App, buildApp } from '../src/app.ts';
@@ -38,6 +39,7 @@ import { agentProcesses } from '../src/sandbox/agent-processes.ts';
 import { agentTurnPort } from '../src/sessions/agent-turn-port.ts';
 import { configureSettings } from '../src/settings/configured.ts';
 import { DEFAULT_SERVER_SETTINGS, type ServerSettings } from '../src/settings.ts';
+import { openTemplateBuilds } from '../src/template-builds/open-template-builds.ts';
 import { openUploads } from '../src/uploads.ts';
 import { openWebhooks } from '../src/webhooks/open-webhooks.ts';
 import { AgentRuntime } from './agent-runtime.ts';
@@ -47,6 +49,7 @@ export interface TestServerOptions {
   readonly runtime?: MemoryRuntimeOptions;
   readonly settings?: Partial<ServerSettings>;
   readonly engineSettings?: Partial<Settings>;
+  readonly templateBuildSettings?: Partial<TemplateBuildSettings>;
   /** Replaces dependencies of the engine. */
   readonly wrap?: (ctx: EngineDependencies, runtime: AgentRuntime) => Partial<EngineDependencies>;
   /** Whether the session reconciler runs and retries waiting turns. */
@@ -141,6 +144,24 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     options.webhookNetworks ?? [],
   );
   await webhooks.start({ deliver: options.webhookNetworks !== undefined });
+  const images = new Images({
+    allowed: options.registryNetworks ?? [],
+    clock: systemClock,
+    dockerConfig: options.dockerConfig ?? join(uploadsDir, 'no-docker-config'),
+  });
+  const templateBuilds = openTemplateBuilds(
+    {
+      engine: world.engine,
+      db: world.db,
+      clock: systemClock,
+      ids: randomIds,
+      images,
+      report: reportTo(logger, metrics),
+      serverId: 'test',
+    },
+    { ...DEFAULT_TEMPLATE_BUILD_SETTINGS, ...options.templateBuildSettings },
+    join(uploadsDir, 'template-files'),
+  );
   const plain: AppContext = {
     engine: world.engine,
     sessions,
@@ -151,11 +172,10 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     ids: randomIds,
     randomBytes,
     uploads: await openUploads(uploadsDir),
-    images: new Images({
-      allowed: options.registryNetworks ?? [],
-      clock: systemClock,
-      dockerConfig: options.dockerConfig ?? join(uploadsDir, 'no-docker-config'),
-    }),
+    images,
+    templateBuilds,
+    uploadSecret: randomBytes(32),
+    uploadLinkMs: DEFAULT_TEMPLATE_BUILD_SETTINGS.linkMs,
     settings,
     settingsList: configureSettings([]).list,
     log: logger,
@@ -207,6 +227,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
       await app.stop();
       await sessions.stop();
       await webhooks.stop();
+      await templateBuilds.stop();
       await world.dispose();
       await runtime?.dispose();
       await rm(uploadsDir, { recursive: true });

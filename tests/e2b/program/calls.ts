@@ -1,7 +1,7 @@
 /** Records which public methods of the SDK the program calls, to find methods that it never calls. */
 import type { Scene } from './chapter.ts';
 
-/** Private helpers, and methods that need a template with an MCP gateway. */
+/** Private helpers, and methods that need a template with an MCP gateway or a devcontainer. */
 const LEFT_OUT = new Set([
   'Sandbox.getMcpToken',
   'Sandbox.getMcpUrl',
@@ -15,7 +15,7 @@ const LEFT_OUT = new Set([
   'static Sandbox.betaPause',
 ]);
 const PRIVATE_PARTS =
-  /^(?:Git\.(?:runGit|runShell|hasUpstream|getRemoteUrl|resolveRemoteName|withRemoteCredentials))$/;
+  /^(?:Git\.(?:runGit|runShell|hasUpstream|getRemoteUrl|resolveRemoteName|withRemoteCredentials)|Template\.(?:build|toJSON|toDockerfile|collectStackTrace|instructionsWithHashes|serialize)|static Template\.(?:resolveOpts|resolveApiOpts))$/;
 
 type Methods = Record<string, unknown>;
 
@@ -47,6 +47,8 @@ export function watchCalls({ e2b, sandbox }: Scene): () => string[] {
   };
   watch('static Sandbox', e2b.Sandbox);
   watch('Sandbox', e2b.Sandbox.prototype);
+  watch('static Template', e2b.TemplateBase);
+  watch('Template', e2b.TemplateBase.prototype);
   for (const [name, part] of Object.entries({
     Commands: sandbox.commands,
     Pty: sandbox.pty,

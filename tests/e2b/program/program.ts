@@ -6,6 +6,7 @@
  * Without chapters it runs all of them and checks that it has called every public method.
  */
 
+import * as building from './building.ts';
 import { watchCalls } from './calls.ts';
 import type { Chapter, Package } from './chapter.ts';
 import * as commands from './commands.ts';
@@ -35,6 +36,8 @@ const CHAPTERS: Readonly<Record<string, Chapter>> = {
   network: surroundings.network,
   figures: surroundings.figures,
   templates: surroundings.templates,
+  building: building.building,
+  buildingMore: building.buildingMore,
   notYet: surroundings.notYet,
   ending: lifecycle.ending,
 };

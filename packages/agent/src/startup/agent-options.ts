@@ -23,6 +23,9 @@ export interface AgentOptions {
   readonly sudoDir: string | undefined;
   /** Directory of the files that are mounted over /proc/cpuinfo and its like. Only for an agent on gVisor. */
   readonly processorsDir: string | undefined;
+  /** The name by which clients call the agent's own user, whom the image of a container may not know. */
+  readonly user: string | undefined;
+  readonly home: string | undefined;
 }
 
 /** Removed from the environment once read, so that no child process inherits it. */
@@ -41,6 +44,8 @@ export function readOptions(argv: readonly string[], env: NodeJS.ProcessEnv): Ag
     ownMachine: values['own-machine'] ?? false,
     sudoDir: values['sudo-dir'],
     processorsDir: values['processors-dir'],
+    user: values.user,
+    home: values.home,
   };
 }
 
@@ -58,6 +63,8 @@ function parse(argv: readonly string[]) {
         'own-machine': { type: 'boolean' },
         'sudo-dir': { type: 'string' },
         'processors-dir': { type: 'string' },
+        user: { type: 'string' },
+        home: { type: 'string' },
       },
     });
   } catch (cause) {

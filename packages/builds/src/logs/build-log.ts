@@ -2,10 +2,9 @@
  * The log of one build: lines are cleaned, collected for a moment and written in batches. A failing database loses
  * lines but does not fail the build.
  */
+import { cleanLine, LineBuffer } from '@torpor/host';
 import type { BuildState, JobId } from '@torpor/protocol';
 import { type BuildContext, LOG_CHANNEL } from '../context.ts';
-import { cleanLine } from './clean-line.ts';
-import { LineBuffer } from './line-buffer.ts';
 
 interface Line {
   readonly at: number;

@@ -1,11 +1,10 @@
 import { databaseKinds, ManualClock } from '@torpor/engine/testing';
+import { cleanLine, LineBuffer } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BuildWorld, buildWorld, OWNER } from '../../testing/build-world.ts';
 import { submit } from '../jobs/submit.ts';
 import { BuildLog } from './build-log.ts';
-import { cleanLine } from './clean-line.ts';
-import { LineBuffer } from './line-buffer.ts';
 
 describe('a line of a build log', () => {
   it.each([

@@ -6,7 +6,9 @@
  * kills the sandboxes that it left, and continues from there. The files of a runner are stored, so that a model is not
  * paid for twice.
  */
+
 import { type LeasedJob, LeaseLost, requireLease } from '@torpor/engine';
+import { cleanLine } from '@torpor/host';
 import { type BuildState, type SandboxId, type Service, TorporError } from '@torpor/protocol';
 import type { BuildContext } from '../context.ts';
 import { documentation, hasDocumentation } from '../docs/documentation.ts';
@@ -15,7 +17,6 @@ import { type BuildJob, findJob } from '../jobs/job.ts';
 import { readFiles, storeFiles } from '../jobs/stored-files.ts';
 import { type JobChange, recordEvent, transition } from '../jobs/transition.ts';
 import type { BuildLog } from '../logs/build-log.ts';
-import { cleanLine } from '../logs/clean-line.ts';
 import type { BuildCapabilities } from '../ports/sandboxes.ts';
 import { CANNOT_PAUSE } from '../preview/pause.ts';
 import { checkFiles, type GeneratedFile } from '../runners/generated-files.ts';

@@ -21,7 +21,7 @@ interface CreateOptions {
   deletePausedAfter?: CreateRequest['deletePausedAfterSeconds'];
   checkpointEvery?: number;
   idle?: number;
-  onIdle?: 'pause' | 'kill' | 'keep';
+  onIdle?: CreateRequest['onIdle'];
   autoResume: boolean;
   fallback?: ('files' | 'previous' | 'template')[];
   preview?: 'public' | 'private';
@@ -47,7 +47,10 @@ export const define: Define = (command, handler) => {
     )
     .option('--idle <span>', 'how long it may be idle (default: 5m)', parseSpan)
     .addOption(
-      new Option('--on-idle <what>', 'action when idle (default: pause)').choices(['pause', 'kill', 'keep']),
+      new Option(
+        '--on-idle <what>',
+        'action when idle (default: pause, or keep where the runtime cannot)',
+      ).choices(['pause', 'stop', 'kill', 'keep']),
     )
     .option(
       '--delete-paused-after <span>',

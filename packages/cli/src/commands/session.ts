@@ -16,6 +16,7 @@ interface SendOptions {
   command?: string;
   service?: boolean;
   template?: string;
+  runtime?: string;
 }
 
 const SESSION_ARGUMENT = 'session key or id, ses_…';
@@ -35,6 +36,7 @@ export const define: Define = (command, handler) => {
     .option('--command <command>', 'program of a new session')
     .option('--service', 'the program keeps running between turns (default: one run per turn)')
     .option('--template <name>', 'template of its sandbox')
+    .option('--runtime <name>', "runtime of its sandbox (default: the server's)")
     .action(
       handler<SendOptions>((cli, [name = '', ...words], options) =>
         send(cli, name, words.join(' '), options),
@@ -152,14 +154,14 @@ async function send(cli: Cli, name: string, input: string, options: SendOptions)
 }
 
 async function open(cli: Cli, key: string, options: SendOptions): Promise<Session> {
-  const { command, service, template } = options;
+  const { command, service, template, runtime } = options;
   if (command === undefined) {
     throw new CliError('NOT_FOUND', `There is no session ${key}.`, {
       hint: 'Add --command to open one.',
     });
   }
   const program = { command, mode: service ? 'service' : 'turn' } as const;
-  const request = { program, sandbox: withoutUndefined({ template }), spawn: false };
+  const request = { program, sandbox: withoutUndefined({ template, runtime }), spawn: false };
   return (await cli.torpor()).sessions.getOrSpawn(key, request, { signal: cli.signal });
 }
 

@@ -1,6 +1,6 @@
 /** `torpor template build`: a template from a Dockerfile. */
 import { basename, join, resolve } from 'node:path';
-import type { Service } from '@torpor/protocol';
+import { type Service, templateNameSchema } from '@torpor/protocol';
 import type { Cli, Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
 import { parseNumber, parseSpan } from '../human-units.ts';
@@ -46,7 +46,7 @@ export const defineBuild: Define = (command, handler) => {
 async function build(cli: Cli, directory: string, options: BuildOptions): Promise<void> {
   const { buildTemplate, BuildFailure } = await import('@torpor/dockerfile');
   const name = options.name ?? basename(resolve(directory)).toLowerCase();
-  if (!/^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$/.test(name))
+  if (!templateNameSchema.safeParse(name).success)
     throw new CliError(
       'INVALID_ARGUMENT',
       `"${name}" cannot be the name of a template. Give one with --name.`,

@@ -15,7 +15,11 @@ const FLAGS = [
   ['port', 'n', 'port; 0 finds a free one (default: 7676)'],
   ['host', 'host', 'address to listen on (default: 127.0.0.1)'],
   ['data-dir', 'dir', 'data directory (default: ~/.torpor)'],
-  ['runtime', 'name', 'runtime of sandboxes: auto, gvisor, process, e2b (default: auto)'],
+  [
+    'runtime',
+    'names',
+    'runtimes, the default one first: auto, gvisor, process, e2b, kubernetes, agent-sandbox (default: auto)',
+  ],
   ['database', 'url', 'PostgreSQL database, for several servers (default: embedded)'],
   ['store', 'url', 'store outside this machine, s3://bucket/prefix or file:///directory (default: none)'],
   ['data-key-file', 'file', 'data keys of the store (default: data-key in the data directory)'],

@@ -6,10 +6,11 @@ export async function checkGvisor(
   runtime: string | undefined,
   signal: AbortSignal,
 ): Promise<Check[]> {
-  if (runtime !== undefined && runtime !== '' && runtime !== 'auto' && runtime !== 'gvisor') return [];
+  const names = (runtime || 'auto').split(',').map((name) => name.trim());
+  if (!names.includes('auto') && !names.includes('gvisor')) return [];
   // Loaded lazily, because it imports the whole server.
   const { hostChecks, mountNamespaceOf } = await import('@torpor/server');
-  const isWanted = runtime === 'gvisor';
+  const isWanted = names.includes('gvisor');
   const checks = await hostChecks({ dataDir, signal });
   const namespace = await mountNamespaceOf(dataDir);
   const looks = checks.map(({ name, ok, detail, fix }): Check => {

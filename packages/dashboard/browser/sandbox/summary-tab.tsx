@@ -20,6 +20,7 @@ export function SummaryTab({ sandbox }: TabProps) {
           <Fact title="Started">{sandbox.startedAt === null ? 'never' : clockTime(sandbox.startedAt)}</Fact>
           <Fact title="Generation">{sandbox.generation}</Fact>
           <Fact title="Runtime">{sandbox.runtime}</Fact>
+          {sandbox.node !== 'local' && <Fact title="Node">{sandbox.node}</Fact>}
           <Fact title="Template">{sandbox.template ?? 'a checkpoint'}</Fact>
           <Fact title="Ends">
             <Expiry sandbox={sandbox} />

@@ -108,6 +108,7 @@ export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
                 ['', 'Default (pause)'],
                 ['pause', 'Pause'],
                 ['keep', 'Keep running'],
+                ['stop', 'Stop'],
                 ['kill', 'Kill'],
               ]}
               onChange={(value) => set({ onIdle: value as CreateDraft['onIdle'] })}

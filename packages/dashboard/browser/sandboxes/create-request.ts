@@ -14,7 +14,7 @@ export interface CreateDraft {
   readonly timeoutSeconds: string;
   readonly onTimeout: 'pause' | 'kill';
   readonly idleSeconds: string;
-  readonly onIdle: 'pause' | 'kill' | 'keep' | '';
+  readonly onIdle: 'pause' | 'stop' | 'kill' | 'keep' | '';
   readonly preview: 'public' | 'private';
   readonly network: 'internet' | 'none';
   readonly allow: string;

@@ -4,6 +4,7 @@ import type { ComponentType } from 'preact';
 import { BuildsView } from '../builds/builds-view.tsx';
 import { ConnectView } from '../connect/connect-view.tsx';
 import { KeysView } from '../keys/keys-view.tsx';
+import { NodesView } from '../nodes/nodes-view.tsx';
 import { OverviewView } from '../overview/overview-view.tsx';
 import { SandboxesView } from '../sandboxes/sandboxes-view.tsx';
 import { ServerView } from '../server/server-view.tsx';
@@ -32,6 +33,7 @@ export const SECTIONS: readonly [Section, ...Section[]] = [
   { path: 'sessions', title: 'Sessions', view: SessionsView },
   { path: 'templates', title: 'Templates', view: TemplatesView },
   { path: 'keys', title: 'Keys', view: KeysView, shown: ({ service }) => service },
+  { path: 'nodes', title: 'Nodes', view: NodesView, shown: ({ operator }) => operator },
   { path: 'server', title: 'Server', view: ServerView },
   { path: 'connect', title: 'Connect', view: ConnectView },
 ];

@@ -12,6 +12,8 @@ export interface Kept {
   readonly id: CheckpointId;
   readonly sandboxId: SandboxId | null;
   readonly createdAt: number;
+  /** Null: until a caller releases it. */
+  readonly expiresAt: number | null;
   /** The templates that are made from this checkpoint. */
   readonly templates: readonly string[];
 }
@@ -19,6 +21,8 @@ export interface Kept {
 export interface KeptPage {
   readonly sandboxId?: SandboxId | undefined;
   readonly template?: string | undefined;
+  /** Leaves out checkpoints that expire, such as the steps of builds. */
+  readonly forGood?: boolean | undefined;
   /** The last item of the previous page. */
   readonly after?: { readonly createdAt: number; readonly id: string } | undefined;
   readonly limit: number;
@@ -28,16 +32,18 @@ type KeptRow = {
   readonly id: CheckpointId;
   readonly sandbox_id: SandboxId | null;
   readonly created_at: number;
+  readonly expires_at: number | null;
 };
 
 export async function listKept(
   db: Queryable,
   org: string,
-  { sandboxId, template, after, limit }: KeptPage,
+  { sandboxId, template, forGood = false, after, limit }: KeptPage,
 ): Promise<Kept[]> {
   const params: (string | number)[] = [];
   const mark = (value: string | number) => `$${params.push(value)}`;
   const conditions = [`c.org = ${mark(org)}`, `c.state = 'sealed'`, 'c.kept = 1'];
+  if (forGood) conditions.push('c.expires_at IS NULL');
   if (sandboxId !== undefined) conditions.push(`c.sandbox_id = ${mark(sandboxId)}`);
   if (template !== undefined) {
     conditions.push(
@@ -49,7 +55,7 @@ export async function listKept(
     conditions.push(`(c.created_at < ${at} OR (c.created_at = ${at} AND c.id < ${mark(after.id)}))`);
   }
   const rows = await db.query<KeptRow>(
-    `SELECT c.id, c.sandbox_id, c.created_at FROM checkpoints c WHERE ${conditions.join(' AND ')}
+    `SELECT c.id, c.sandbox_id, c.created_at, c.expires_at FROM checkpoints c WHERE ${conditions.join(' AND ')}
      ORDER BY c.created_at DESC, c.id DESC LIMIT ${mark(limit)}`,
     params,
   );
@@ -58,7 +64,7 @@ export async function listKept(
 
 export async function findKept(db: Queryable, org: string, id: CheckpointId): Promise<Kept | undefined> {
   const [row] = await db.query<KeptRow>(
-    `SELECT id, sandbox_id, created_at FROM checkpoints
+    `SELECT id, sandbox_id, created_at, expires_at FROM checkpoints
      WHERE id = $1 AND org = $2 AND state = 'sealed' AND kept = 1`,
     [id, org],
   );
@@ -74,6 +80,7 @@ async function withTemplates(db: Queryable, org: string, row: KeptRow): Promise<
     id: row.id,
     sandboxId: row.sandbox_id,
     createdAt: row.created_at,
+    expiresAt: row.expires_at,
     templates: templates.map(({ name }) => name),
   };
 }

@@ -1,7 +1,19 @@
 /** The runtimes and templates that sandboxes can be made from. */
-import { type RuntimeView, type TemplateLogLine, type TemplateView, TorporError } from '@torpor/protocol';
+import {
+  type CheckpointId,
+  type RuntimeView,
+  type TemplateLogLine,
+  type TemplateView,
+  TorporError,
+} from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { findBuiltIn, getTemplate, listTemplates } from '../templates/template.ts';
+import {
+  type Definition,
+  findBuiltIn,
+  firstCheckpoint,
+  getTemplate,
+  listTemplates,
+} from '../templates/template.ts';
 import { viewTemplate } from '../view.ts';
 
 export function runtimes(ctx: Context): RuntimeView[] {
@@ -18,6 +30,17 @@ export async function templates(ctx: Context, org: string): Promise<TemplateView
 
 export async function template(ctx: Context, org: string, name: string): Promise<TemplateView> {
   return viewTemplate(await getTemplate(ctx, org, name));
+}
+
+/** What sandboxes of a ready template start with: for builds that begin with it. Its environment may hold secrets. */
+export async function templateDefinition(
+  ctx: Context,
+  org: string,
+  name: string,
+): Promise<Definition & { readonly checkpointId: CheckpointId }> {
+  const found = await getTemplate(ctx, org, name);
+  const { id } = await firstCheckpoint(ctx.db, found);
+  return { ...found.definition, checkpointId: id };
 }
 
 /** What happened while the template was prepared, since this server started; oldest first. */

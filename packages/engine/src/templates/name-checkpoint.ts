@@ -1,20 +1,37 @@
-/** Names a checkpoint as a template. The checkpoint is kept as long as the template exists. */
+/** Names a checkpoint as one template or several. The checkpoint is kept as long as one of them exists. */
 import { type CreateTemplateRequest, TorporError } from '@torpor/protocol';
 import { getSealed } from '../checkpoints/checkpoint.ts';
 import { inspectWhole } from '../checkpoints/checks.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import type { Context } from '../context.ts';
-import { ConstraintViolation } from '../ports/database.ts';
+import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
-import { definitionOf, type Template } from './template.ts';
+import { definitionOf, firstCheckpoint, getTemplate, type Template } from './template.ts';
 import { freeName, insertWithFreeName } from './template-names.ts';
+
+export interface CheckpointNames extends Omit<CreateTemplateRequest, 'name' | 'replace'> {
+  readonly names: readonly string[];
+  readonly taken: 'refuse' | 'replace';
+  /** Part of the transaction that writes the names. */
+  readonly alsoWrite?: (tx: Transaction) => Promise<void>;
+}
 
 export async function nameCheckpointAsTemplate(
   ctx: Context,
   org: string,
-  request: CreateTemplateRequest,
+  { name, replace: _, ...request }: CreateTemplateRequest,
   taken: 'refuse' | 'replace' = 'refuse',
 ): Promise<Template> {
+  await nameCheckpointAsTemplates(ctx, org, { ...request, names: [name], taken });
+  return getTemplate(ctx, org, name);
+}
+
+/** All names are written in one transaction. */
+export async function nameCheckpointAsTemplates(
+  ctx: Context,
+  org: string,
+  request: CheckpointNames,
+): Promise<void> {
   const checkpoint = await getSealed(ctx.db, request.from, org);
   const about = { checkpointId: checkpoint.id };
   if (checkpoint.org !== org) {
@@ -24,9 +41,8 @@ export async function nameCheckpointAsTemplate(
   await inspectWhole(ctx, checkpoint);
   // Services and environment are those that a fork would get, unless the caller names others.
   const source = checkpoint.sandboxId === null ? undefined : await findSandbox(ctx.db, checkpoint.sandboxId);
-  const template: Template = {
+  const template: Omit<Template, 'name'> = {
     org,
-    name: request.name,
     runtime: checkpoint.runtime,
     definition: {
       ...definitionOf(request),
@@ -45,12 +61,34 @@ export async function nameCheckpointAsTemplate(
   };
   try {
     await ctx.db.transaction(async (tx) => {
-      if (taken === 'replace') await freeName(tx, org, request.name);
-      await insertWithFreeName(tx, template);
+      for (const name of request.names) {
+        if (request.taken === 'replace') await freeName(tx, org, name);
+        await insertWithFreeName(tx, { ...template, name });
+      }
+      await request.alsoWrite?.(tx);
     });
   } catch (thrown) {
     if (!(thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key')) throw thrown;
     throw new TorporError('expired', `Checkpoint ${checkpoint.id} was deleted.`, about);
   }
-  return template;
+}
+
+/** Gives a template that is ready further names. A name that another template has moves to this one. */
+export async function copyTemplate(
+  ctx: Context,
+  org: string,
+  name: string,
+  copies: readonly string[],
+): Promise<Template> {
+  const source = await getTemplate(ctx, org, name);
+  if (source.org !== org) throw new TorporError('forbidden', `The template "${name}" is built in.`);
+  await firstCheckpoint(ctx.db, source);
+  await ctx.db.transaction(async (tx) => {
+    for (const copy of copies) {
+      if (copy === name) continue;
+      await freeName(tx, org, copy);
+      await insertWithFreeName(tx, { ...source, name: copy, createdAt: ctx.clock.now() });
+    }
+  });
+  return source;
 }

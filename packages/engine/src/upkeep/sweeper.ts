@@ -20,6 +20,7 @@ export class NotDue extends Error {
 }
 
 const MAX_BACKOFF_MS = 60_000;
+const STOPPED = 'It was idle and was stopped, as its policy "onIdle" says.';
 
 interface PauseBackoff {
   /** The generation whose pause failed; the backoff does not count for the next one. */
@@ -79,7 +80,7 @@ export class Sweeper {
   async #end(
     sandbox: Sandbox,
     reason: 'timeout' | 'idle',
-    how: 'pause' | 'kill',
+    how: 'pause' | 'stop' | 'kill',
     guard: Guard,
   ): Promise<void> {
     const ctx = this.#ctx;
@@ -90,7 +91,7 @@ export class Sweeper {
     try {
       const filesOnlyFallback = filesOnlyFallbackOf(sandbox, waiting?.isSlow === true);
       if (how === 'pause') await pauseByPolicy(ctx, sandbox, { reason, guard, filesOnlyFallback });
-      else await killByPolicy(ctx, sandbox, reason, guard);
+      else await killByPolicy(ctx, sandbox, reason, guard, how === 'stop' ? STOPPED : undefined);
       this.#backoffs.delete(sandbox.id);
     } catch (thrown) {
       if (thrown instanceof NotDue) return;

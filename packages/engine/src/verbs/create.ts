@@ -222,6 +222,7 @@ export function draftSandbox(
       user,
       workdir,
       dialect,
+      ...(onIdle === 'stop' ? { stopsWhenIdle: true } : {}),
     },
     metadata: request.metadata ?? {},
     timeoutMs: request.timeoutSeconds === undefined ? null : request.timeoutSeconds * 1_000,

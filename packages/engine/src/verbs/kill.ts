@@ -1,7 +1,7 @@
 /** Kill: supersedes the open operation, and ends the sandbox. */
 import type { OperationId, Reason, SandboxId, SandboxView } from '@torpor/protocol';
 import { kill as destroy } from '../acts/kill.ts';
-import type { Context } from '../context.ts';
+import { type Context, runtimeOf } from '../context.ts';
 import { applyTransition } from '../ledger/transition.ts';
 import type { Succeeded } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
@@ -9,9 +9,7 @@ import { sandboxView } from '../queries/sandboxes.ts';
 import type { Sandbox } from '../sandbox.ts';
 import type { Guard } from './pause.ts';
 
-const EXPIRED = {
-  change: { reason: 'It was paused for longer than its retention allows.' },
-};
+const EXPIRED = 'It was paused for longer than its retention allows.';
 
 export interface Killed {
   /** Null when the sandbox had ended before. */
@@ -30,8 +28,9 @@ export async function killByPolicy(
   { id, org }: Pick<Sandbox, 'id' | 'org'>,
   reason: Exclude<Reason, 'request'>,
   guard: Guard = () => {},
+  why = reason === 'expired' ? EXPIRED : undefined,
 ): Promise<void> {
-  await destroyAndEnd(ctx, { org }, id, reason, guard);
+  await destroyAndEnd(ctx, { org }, id, reason, guard, why);
 }
 
 async function destroyAndEnd(
@@ -40,6 +39,8 @@ async function destroyAndEnd(
   sandboxId: SandboxId,
   reason: Reason,
   guard: Guard,
+  /** What the sandbox says about its end. */
+  why?: string,
 ): Promise<Succeeded<'kill'> | null> {
   const ended = await ctx.operations.runIdempotent({
     kind: 'kill',
@@ -49,9 +50,11 @@ async function destroyAndEnd(
     reason,
     onAccept: async (tx, sandbox, operation, superseded) => {
       await guard(tx, sandbox);
+      // Without the runtime nothing can be ended, so the sandbox stays as it is.
+      runtimeOf(ctx, sandbox);
       if (sandbox.state === 'killing') return sandbox;
       const data = { reason, superseded: superseded?.kind ?? null };
-      const fields = { operationId: operation.id, ...(reason === 'expired' ? EXPIRED : {}) };
+      const fields = { operationId: operation.id, ...(why === undefined ? {} : { change: { reason: why } }) };
       return applyTransition(ctx, tx, sandbox, 'kill', 'sandbox.killing', data, fields);
     },
     execute: (handle, killing) => destroy(ctx, handle, killing),

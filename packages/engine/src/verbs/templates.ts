@@ -2,7 +2,12 @@
 import type { CreateTemplateRequest, TemplateView } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Caller } from '../operations/operations.ts';
-import { nameCheckpointAsTemplate } from '../templates/name-checkpoint.ts';
+import {
+  type CheckpointNames,
+  copyTemplate as copy,
+  nameCheckpointAsTemplate,
+  nameCheckpointAsTemplates,
+} from '../templates/name-checkpoint.ts';
 import {
   type ArchiveTemplate,
   prepareTemplate as prepare,
@@ -37,4 +42,18 @@ export async function nameTemplate(
   taken: 'refuse' | 'replace' = 'refuse',
 ): Promise<TemplateView> {
   return viewTemplate(await nameCheckpointAsTemplate(ctx, org, request, taken));
+}
+
+/** Several names for one checkpoint, all or none. */
+export function nameTemplates(ctx: Context, org: string, request: CheckpointNames): Promise<void> {
+  return nameCheckpointAsTemplates(ctx, org, request);
+}
+
+export async function copyTemplate(
+  ctx: Context,
+  org: string,
+  name: string,
+  copies: readonly string[],
+): Promise<TemplateView> {
+  return viewTemplate(await copy(ctx, org, name, copies));
 }

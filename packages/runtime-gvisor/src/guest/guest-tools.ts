@@ -9,12 +9,11 @@
 import { constants, readFileSync } from 'node:fs';
 import { chmod, copyFile, mkdir, open, readdir, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
-import { isMissing, sha256Of, sha256OfFile } from '@torpor/host';
+import { isMissing, type Libraries, librariesOf, sha256Of, sha256OfFile } from '@torpor/host';
 import { digestOfTools, type ProgramStore } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 import { EMPTY_DIRECTORY, EMPTY_FILE, SUDO_DIR, SUDO_SCRIPT, TOOLS } from './layout.ts';
-import { type Libraries, librariesOf } from './shared-libraries.ts';
 
 export interface GuestToolsOptions {
   /** Keeps the tools. */

@@ -134,8 +134,8 @@ describe('a failure', () => {
   });
 
   it.each([
-    ['POST', '/v3/templates'],
-    ['POST', '/v2/templates/x/builds/y'],
+    ['POST', '/templates'],
+    ['POST', '/templates/x/builds/y'],
     ['GET', '/volumes'],
     ['POST', '/volumes/x/y'],
     ['GET', '/secrets'],

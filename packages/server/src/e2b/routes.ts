@@ -8,6 +8,7 @@ import { e2bMetricsAndLogRoutes } from './metrics-and-logs.ts';
 import { e2bSandboxRoutes } from './sandboxes.ts';
 import { e2bSignedFileRoutes } from './signed-files.ts';
 import { e2bSnapshotRoutes } from './snapshots.ts';
+import { e2bTemplateBuildRoutes } from './template-builds.ts';
 import { e2bTemplateRoutes } from './templates.ts';
 import { e2bUnsupportedRoutes } from './unsupported-routes.ts';
 
@@ -17,6 +18,7 @@ const ROUTES = [
   e2bLifetimeRoutes,
   e2bSnapshotRoutes,
   e2bTemplateRoutes,
+  e2bTemplateBuildRoutes,
   e2bMetricsAndLogRoutes,
   e2bSignedFileRoutes,
   e2bUnsupportedRoutes,

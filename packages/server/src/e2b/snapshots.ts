@@ -12,7 +12,7 @@ import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import { notFound } from './failures.ts';
 import { formatToken, parseToken, snapshotsQuery } from './list-query.ts';
 import { idParams, templateParams } from './route-params.ts';
-import { parseSnapshotName, parseTemplateReference } from './template-reference.ts';
+import { DEFAULT_TAG, parseSnapshotName, parseTemplateReference, splitTag } from './template-reference.ts';
 
 export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { engine } = ctx;
@@ -62,6 +62,8 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       engine.keptCheckpoints(org, {
         sandboxId,
         template: name === undefined ? undefined : templateNameOf(name, org),
+        // The steps of builds are checkpoints too.
+        forGood: true,
         after: last === undefined ? undefined : { createdAt: last.at, id: last.id },
         limit: limit + 1,
       }),
@@ -84,24 +86,43 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
           if (!(await engine.releaseCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
           return;
         }
-        const { checkpointId, builtIn } = await engine.template(org, named.name);
-        if (builtIn)
-          throw new TorporError(
-            'forbidden',
-            `The template "${named.name}" is built in and cannot be deleted.`,
-          );
-        if (checkpointId !== null && (await engine.releaseCheckpoint(org, checkpointId))) return;
-        await engine.deleteTemplate(org, named.name);
+        await deleteTemplates(ctx, org, named.name);
       });
       return reply.code(204).send();
     },
   );
 }
 
+/** Without a tag, all versions of the template. Their checkpoints go too, unless they are steps of builds. */
+async function deleteTemplates(
+  { engine, templateBuilds }: RouteContext,
+  org: string,
+  full: string,
+): Promise<void> {
+  const { name, tag } = splitTag(full);
+  const isWanted = (one: string) => (tag === DEFAULT_TAG ? splitTag(one).name === name : one === full);
+  const found = (await engine.templates(org)).filter((one) => isWanted(one.name));
+  const hadBuilds = tag === DEFAULT_TAG && (await templateBuilds.list(org, name, 1)).length > 0;
+  if (found.length === 0 && !hadBuilds) throw notFound(`The template "${full}"`);
+  if (found.some(({ builtIn }) => builtIn))
+    throw new TorporError('forbidden', `The template "${full}" is built in and cannot be deleted.`);
+  if (hadBuilds) await templateBuilds.forget(org, name);
+  for (const { name: one, checkpointId } of found) {
+    await engine.deleteTemplate(org, one);
+    const kept = checkpointId === null ? undefined : await engine.keptCheckpoint(org, checkpointId);
+    if (kept === undefined || kept.templates.length > 0 || kept.expiresAt !== null) continue;
+    await engine.releaseCheckpoint(org, kept.id);
+  }
+}
+
 /** A named snapshot is identified by its name, which always leads to the newest snapshot of that name. */
 function snapshotShape(org: string, { id, templates }: { id: string; templates: readonly string[] }) {
-  const names = templates.map((name) => `${org}/${name}`);
-  return { snapshotID: names[0] === undefined ? id : `${names[0]}:default`, names };
+  const named = templates.map(splitTag);
+  const [first] = named;
+  return {
+    snapshotID: first === undefined ? id : `${org}/${first.name}:${first.tag}`,
+    names: named.map(({ name }) => `${org}/${name}`),
+  };
 }
 
 function templateNameOf(text: string, org: string): string {

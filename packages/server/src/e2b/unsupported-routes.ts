@@ -2,7 +2,7 @@
 import { TorporError } from '@torpor/protocol';
 import type { RoutesApp } from '../http/routes-app.ts';
 
-const BUILDS = 'Building templates through this API';
+const BUILDS = 'Builds that push an image with Docker (the first version of this API)';
 
 const UNSUPPORTED: readonly (readonly [
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
@@ -10,18 +10,8 @@ const UNSUPPORTED: readonly (readonly [
   what: string,
 ])[] = [
   ['POST', '/templates', BUILDS],
-  ['POST', '/v2/templates', BUILDS],
-  ['POST', '/v3/templates', BUILDS],
   ['POST', '/templates/:id', BUILDS],
-  ['PATCH', '/templates/:id', BUILDS],
-  ['PATCH', '/v2/templates/:id', BUILDS],
-  ['GET', '/templates/:id/files/:hash', BUILDS],
   ['POST', '/templates/:id/builds/:build', BUILDS],
-  ['POST', '/v2/templates/:id/builds/:build', BUILDS],
-  ['GET', '/templates/:id/builds/:build/status', BUILDS],
-  ['GET', '/templates/:id/builds/:build/logs', BUILDS],
-  ['POST', '/templates/tags', 'Tags of templates'],
-  ['DELETE', '/templates/tags', 'Tags of templates'],
   ...['/volumes', '/volumes/*'].flatMap((path) => everyMethod(path, 'Volumes')),
   ...['/secrets', '/secrets/*'].flatMap((path) => everyMethod(path, 'Secrets')),
 ];

@@ -11,6 +11,7 @@ import {
   TorporError,
   templateDefinitionSchema,
   templateLogLineSchema,
+  templateNameSchema,
   templateViewSchema,
 } from '@torpor/protocol';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -33,10 +34,10 @@ export const TAR = 'application/x-tar';
 /** Placeholder for a body that has not been read yet. */
 class Archive {}
 
-const templateParams = z.object({ name: nameSchema });
+const templateParams = z.object({ name: templateNameSchema });
 
 const archiveQuery = z.strictObject({
-  name: nameSchema.optional(),
+  name: templateNameSchema.optional(),
   format: z.enum(['root', 'oci', 'docker']).optional().meta({
     description:
       'What an archive holds: a root filesystem (the default), an image as an OCI layout, or an image of `docker save`.',

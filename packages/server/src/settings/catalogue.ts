@@ -10,6 +10,7 @@ import { GATEWAY_SETTING_ORDER, GATEWAY_SETTINGS } from '@torpor/gateway';
 import type { Setting, SettingTable, SettingValues } from '@torpor/protocol';
 import { RUNTIME_SETTING_ORDER, RUNTIME_SETTINGS } from '@torpor/runtime-shared';
 import { SESSION_SETTING_ORDER, SESSION_SETTINGS } from '@torpor/sessions';
+import { TEMPLATE_BUILD_SETTING_ORDER, TEMPLATE_BUILD_SETTINGS } from '@torpor/template-builds';
 import { WEBHOOK_SETTING_ORDER, WEBHOOK_SETTINGS } from '@torpor/webhooks';
 import { SERVER_SETTING_ORDER, SERVER_SETTINGS } from '../settings.ts';
 
@@ -19,6 +20,7 @@ const TABLES = {
   gateway: GATEWAY_SETTINGS,
   builds: BUILD_SETTINGS,
   buildFiles: BUILD_FILE_SETTINGS,
+  templateBuilds: TEMPLATE_BUILD_SETTINGS,
   sessions: SESSION_SETTINGS,
   webhooks: WEBHOOK_SETTINGS,
   store: STORE_SETTINGS,
@@ -37,6 +39,7 @@ const ORDERS: Readonly<Record<Group, readonly (readonly [string, '<' | '<=', str
   gateway: GATEWAY_SETTING_ORDER,
   builds: BUILD_SETTING_ORDER,
   buildFiles: BUILD_FILE_SETTING_ORDER,
+  templateBuilds: TEMPLATE_BUILD_SETTING_ORDER,
   sessions: SESSION_SETTING_ORDER,
   webhooks: WEBHOOK_SETTING_ORDER,
   store: STORE_SETTING_ORDER,
@@ -81,6 +84,7 @@ export function settingsWith(readValue: (name: string) => number): AllSettings {
     gateway: values('gateway', TABLES.gateway),
     builds: values('builds', TABLES.builds),
     buildFiles: values('buildFiles', TABLES.buildFiles),
+    templateBuilds: values('templateBuilds', TABLES.templateBuilds),
     sessions: values('sessions', TABLES.sessions),
     webhooks: values('webhooks', TABLES.webhooks),
     store: values('store', TABLES.store),

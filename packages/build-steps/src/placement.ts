@@ -1,17 +1,17 @@
 /**
- * COPY and ADD. The files go into the sandbox as one archive, which the programs of the sandbox itself unpack and put in
- * place: `tar`, `cp`, `mkdir`, and `chown` or `chmod` on request.
+ * Copied files go into the sandbox as one archive, which the programs of the sandbox itself unpack and put in place:
+ * `tar`, `cp`, `mkdir`, and `chown` or `chmod` on request.
  */
 import { randomBytes } from 'node:crypto';
 import { posix } from 'node:path';
-import type { SandboxId, Torpor } from '@torpor/sdk';
-import type { Source } from './build-context.ts';
 import { quoted } from './shell-words.ts';
+import type { Source } from './source.ts';
 import { type TarItem, tarStream } from './tar-stream.ts';
 
 export interface CopyOrder {
   /** Absolute. With `/` at its end it is a directory. */
   readonly target: string;
+  /** Whether archives are unpacked. */
   readonly isAdd: boolean;
   readonly chown: string | undefined;
   readonly chmod: string | undefined;
@@ -19,8 +19,10 @@ export interface CopyOrder {
 
 /** The command that puts files in place, after its archive was written. */
 export interface Placement {
+  /** Where the archive is expected. */
+  readonly archive: string;
   readonly command: string;
-  write(torpor: Torpor, sandbox: SandboxId, signal: AbortSignal): Promise<void>;
+  content(): AsyncIterable<Uint8Array>;
 }
 
 export function placementOfFiles(sources: readonly Source[], order: CopyOrder): Placement {
@@ -28,13 +30,7 @@ export function placementOfFiles(sources: readonly Source[], order: CopyOrder): 
     sources.map(({ isDirectory, items }) => (isDirectory ? null : (items[0]?.path ?? ''))),
     order,
   );
-  return {
-    command,
-    write: async (torpor, sandbox, signal) => {
-      const body = ReadableStream.from(tarStream(itemsOf(sources))) as ReadableStream<Uint8Array>;
-      await torpor.sandboxes.files(sandbox).write(archive, body, { user: 'root', signal });
-    },
-  };
+  return { archive, command, content: () => tarStream(itemsOf(sources)) };
 }
 
 /** `names`: the name of each file; null for a directory. The archive has the sources under their numbers. */

@@ -1,0 +1,186 @@
+/** The nodes of a cluster: how they are, what runs on each, and how to take one away. */
+import type { NodeView } from '@torpor/sdk';
+import { useEffect } from 'preact/hooks';
+import { canChange, torpor } from '../shell/session.ts';
+import { confirm } from '../ui/confirm.tsx';
+import { FaultNotice } from '../ui/fault.tsx';
+import { attempt } from '../ui/toasts.tsx';
+import { bytes, clockTime, plural } from '../ui/units.ts';
+import { useLoaded } from '../ui/use-loaded.ts';
+
+const EVERY_MS = 2_000;
+const MEGABYTE = 1024 * 1024;
+
+export function NodesView() {
+  const { value, error, reload } = useLoaded((signal) => torpor().nodes.list({ signal }), []);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.visibilityState === 'visible') reload();
+    }, EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <>
+      <div class="page-head">
+        <h1>Nodes</h1>
+      </div>
+      {error !== undefined && <FaultNotice error={error} retry={reload} />}
+      {value?.length === 0 && <Alone />}
+      {value !== undefined && value.length > 0 && (
+        <div class="panel scroll-x">
+          <table>
+            <thead>
+              <tr>
+                <th>Node</th>
+                <th>State</th>
+                <th>Sandboxes</th>
+                <th>Memory</th>
+                <th>Disk</th>
+                <th>Version</th>
+                <th>
+                  <span class="unseen">Actions</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {value.map((node) => (
+                <Row key={node.name} node={node} reload={reload} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </>
+  );
+}
+
+function Alone() {
+  return (
+    <section class="panel stack">
+      <h2>This server is alone</h2>
+      <p class="quiet">
+        Several servers can share a PostgreSQL database and a store. Then any of them answers for every
+        sandbox, and a sandbox wakes on another machine when its own is away.
+      </p>
+      <p>
+        <code>
+          npx torpor up --node a --advertise http://10.0.0.5:7676 --database postgres://… --store s3://…
+        </code>
+      </p>
+    </section>
+  );
+}
+
+function Row({ node, reload }: { readonly node: NodeView; readonly reload: () => void }) {
+  const { name, address, self, version, capacity, used } = node;
+  return (
+    <tr>
+      <td>
+        <strong>{name}</strong> {self && <span class="tag">answers you</span>}
+        <div class="small quiet mono">{address}</div>
+      </td>
+      <td>
+        <State node={node} />
+        <Drain node={node} />
+      </td>
+      <td class="number">
+        {used.running} running
+        <div class="small quiet">{used.paused} asleep</div>
+        {used.unknown > 0 && <div class="small bad-text">{used.unknown} unknown</div>}
+      </td>
+      <td class="number">
+        {bytes(used.memoryMb * MEGABYTE)}
+        <div class="small quiet">of {bytes(capacity.memoryMb * MEGABYTE)}</div>
+      </td>
+      <td class="number">
+        {bytes(used.diskBytes)}
+        <div class="small quiet">of {bytes(capacity.diskBytes)}</div>
+      </td>
+      <td>{version}</td>
+      <td class="act">{canChange() && <Actions node={node} reload={reload} />}</td>
+    </tr>
+  );
+}
+
+function State({ node: { state, leaseUntil, fencedAt, cordoned, draining } }: { readonly node: NodeView }) {
+  if (state === 'away') {
+    return (
+      <>
+        <span class="bad-text">away</span>
+        <div class="small quiet">
+          {fencedAt === null
+            ? `not heard of since ${clockTime(leaseUntil)}`
+            : `given up at ${clockTime(fencedAt)}`}
+        </div>
+      </>
+    );
+  }
+  return <span>{draining ? 'draining' : cordoned ? 'cordoned' : 'alive'}</span>;
+}
+
+function Drain({ node: { drain } }: { readonly node: NodeView }) {
+  if (drain === null) return null;
+  const { moved, replicated, left, endedAt, failures } = drain;
+  return (
+    <div class="small quiet" role="status">
+      {endedAt === null ? `${left} left, ` : 'drained: '}
+      {moved} moved, {replicated} asleep in the store
+      {failures.map(({ sandboxId, why }) => (
+        <div key={sandboxId} class="bad-text wrap">
+          {sandboxId}: {why}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function Actions({ node, reload }: { readonly node: NodeView; readonly reload: () => void }) {
+  const { name, state, cordoned, draining, used } = node;
+  const act = async (work: () => Promise<unknown>, done: string) => {
+    await attempt(work, done);
+    reload();
+  };
+  const drain = async () => {
+    const text = `${plural(used.running, 'running sandbox', 'running sandboxes')} will be moved to other nodes. Requests wait meanwhile.`;
+    if (await confirm(`Drain ${name}?`, text, 'Drain'))
+      await act(() => torpor().nodes.drain(name), 'The node is being drained.');
+  };
+  const forget = async () => {
+    const text =
+      'Only for a machine that will not come back. Its sandboxes whose checkpoints are in the store wake elsewhere; all others are lost.';
+    if (await confirm(`Forget ${name}?`, text, 'Forget'))
+      await act(() => torpor().nodes.forget(name), 'The node is forgotten.');
+  };
+  const label = <span class="unseen"> {name}</span>;
+  return (
+    <>
+      {cordoned || draining ? (
+        <button
+          type="button"
+          class="button small"
+          onClick={() => void act(() => torpor().nodes.uncordon(name), 'It gets new sandboxes again.')}
+        >
+          Uncordon{label}
+        </button>
+      ) : (
+        <button
+          type="button"
+          class="button small"
+          onClick={() => void act(() => torpor().nodes.cordon(name), 'It gets no new sandboxes.')}
+        >
+          Cordon{label}
+        </button>
+      )}{' '}
+      {state === 'alive' && !draining && (
+        <button type="button" class="button small" onClick={() => void drain()}>
+          Drain{label}
+        </button>
+      )}{' '}
+      {state === 'away' && (
+        <button type="button" class="button small danger" onClick={() => void forget()}>
+          Forget{label}
+        </button>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,263 @@
+/**
+ * Sandboxes as pods of a Kubernetes cluster, one pod for each start. A pod cannot be paused: nothing of it survives its
+ * end. So this runtime declares `pause: none`, and refuses to freeze or capture before anything happens.
+ *
+ * The cluster is the only record of what exists. The names and labels of pods and Secrets carry sandbox and generation, so
+ * that any later server finds them again.
+ */
+import { randomBytes } from 'node:crypto';
+import type {
+  Address,
+  AgentAddress,
+  Captured,
+  Instance,
+  MemoryVerdict,
+  Observation,
+  Runtime,
+  SealedCheckpoint,
+  Started,
+  StartSpec,
+  TemplateSpec,
+} from '@torpor/engine';
+import { KeyedMutex } from '@torpor/host';
+import {
+  capturedImage,
+  imageOf,
+  instanceOf,
+  labelsOf,
+  notAlive,
+  objectName,
+  type Pod,
+  PodConnections,
+  type PodWorld,
+  podSpec,
+  podState,
+  selectorOf,
+  setUpAgent,
+  templateImage,
+} from '@torpor/pods';
+import { type Capabilities, type Network, type SandboxId, TorporError } from '@torpor/protocol';
+import { refuseRestrictions } from '@torpor/runtime-shared';
+
+/** A create must not be aborted half done: the cluster could make the object after its destruction. */
+const NEVER_ABORTED = new AbortController().signal;
+
+export class KubernetesRuntime implements Runtime {
+  readonly name = 'kubernetes';
+  readonly memoryEntries = [];
+  readonly defaultMemoryMb: number;
+  readonly #world: PodWorld;
+  readonly #connections: PodConnections;
+  /** A destroy waits for a start that is under way. */
+  readonly #mutex = new KeyedMutex<SandboxId>();
+
+  constructor(world: PodWorld) {
+    this.#world = world;
+    this.#connections = new PodConnections(world);
+    this.defaultMemoryMb = world.podSettings.memoryMb;
+  }
+
+  capabilities(): Capabilities {
+    return {
+      pause: 'none',
+      replayable: true,
+      fork: false,
+      snapshotWhileRunning: false,
+      pty: true,
+      isolated: true,
+      customTemplates: true,
+    };
+  }
+
+  checkNetwork(network: Network): void {
+    refuseRestrictions(this.name, network);
+  }
+
+  async setNetwork(_: Instance, network: Network): Promise<void> {
+    refuseRestrictions(this.name, network);
+  }
+
+  async prepareTemplate(spec: TemplateSpec): Promise<Captured> {
+    return capturedImage(templateImage(spec, this.#world.podSettings.image));
+  }
+
+  async isOutdated(template: SealedCheckpoint): Promise<boolean> {
+    return imageOf(template) !== this.#world.podSettings.image;
+  }
+
+  start(
+    instance: Instance,
+    from: SealedCheckpoint,
+    _: unknown,
+    spec: StartSpec,
+    signal: AbortSignal,
+  ): Promise<Started> {
+    return this.#mutex.run(instance.sandboxId, () => this.#start(instance, from, spec, signal), signal);
+  }
+
+  async #start(
+    instance: Instance,
+    from: SealedCheckpoint,
+    spec: StartSpec,
+    signal: AbortSignal,
+  ): Promise<Started> {
+    signal.throwIfAborted();
+    const { pods, secrets, clock, settings } = this.#world;
+    const token = randomBytes(32).toString('hex');
+    const secret = await secrets.make(instance, { token, spec }, NEVER_ABORTED);
+    signal.throwIfAborted();
+    const made = await pods.create(this.#podOf(instance, from, spec), objectName(instance), NEVER_ABORTED);
+    const { name = '', uid = '' } = made.metadata;
+    const owner = { apiVersion: 'v1', kind: 'Pod', name, uid };
+    await secrets.giveTo(instance, owner, NEVER_ABORTED);
+    const pod = await pods.untilRunning(name, instance, signal);
+    const address = await this.#connections.agentAddress({ pod, token: secret.token });
+    const check = async () => void (await pods.untilRunning(name, instance, signal));
+    const dial = (port: number) => this.dial(instance, port, signal);
+    await setUpAgent({ instance, secret, address, clock, settings, check, dial }, signal);
+    return { mode: 'files', lost: ['processes'] };
+  }
+
+  #podOf(instance: Instance, from: SealedCheckpoint, { resources }: StartSpec): unknown {
+    const image = imageOf(from);
+    if (image === undefined) {
+      throw new TorporError('checkpoint_corrupt', 'The record of the checkpoint names no image.', {
+        checkpointId: from.id,
+      });
+    }
+    const { home, podSettings } = this.#world;
+    const name = objectName(instance);
+    return {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name, labels: labelsOf(home, instance) },
+      spec: podSpec({
+        settings: podSettings,
+        image,
+        resources,
+        sandboxId: instance.sandboxId,
+        secretName: name,
+      }),
+    };
+  }
+
+  async observe(instance: Instance, signal: AbortSignal): Promise<Observation> {
+    try {
+      const pod = await this.#findPod(instance, signal);
+      return pod === undefined ? gone('the cluster has no pod of it: the pod was deleted') : observed(pod);
+    } catch (thrown) {
+      return { is: 'unknown', why: TorporError.from(thrown).message };
+    }
+  }
+
+  async agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress> {
+    const connection = await this.#connect(instance, signal);
+    return { address: await this.#connections.agentAddress(connection), token: connection.token };
+  }
+
+  async dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null> {
+    try {
+      return await this.#connections.dial(await this.#connect(instance, signal), port, signal);
+    } catch (thrown) {
+      const observation = await this.observe(instance, signal);
+      if (observation.is === 'gone') return null;
+      throw thrown;
+    }
+  }
+
+  onEnded(listener: (instance: Instance) => void): void {
+    this.#world.watch.onChange((pod, isDeleted) => {
+      const instance = instanceOf(pod.metadata);
+      if (instance !== undefined && (isDeleted || podState(pod).is === 'ended')) listener(instance);
+    });
+  }
+
+  async presync(): Promise<void> {}
+
+  async freeze(instance: Instance): Promise<void> {
+    throw cannotPause(instance);
+  }
+
+  async capture(instance: Instance): Promise<Captured> {
+    throw cannotPause(instance);
+  }
+
+  async thaw(instance: Instance, _: unknown, signal: AbortSignal): Promise<void> {
+    const observation = await this.observe(instance, signal);
+    if (observation.is === 'gone') throw notAlive(instance, observation.why);
+  }
+
+  async recoverFiles({ sandboxId }: Instance): Promise<Captured> {
+    throw new TorporError('checkpoint_missing', 'The files of a pod end with the pod.', { sandboxId });
+  }
+
+  destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
+    return this.#mutex.run(upTo.sandboxId, () => this.#destroy(upTo, signal), signal);
+  }
+
+  async #destroy({ sandboxId, generation }: Instance, signal: AbortSignal): Promise<void> {
+    const { pods, secrets } = this.#world;
+    for (const instance of await this.#instances(signal, sandboxId)) {
+      if (instance.generation > generation) continue;
+      await pods.remove(objectName(instance), signal);
+      await secrets.remove(instance, signal);
+      await this.#connections.forget(instance);
+    }
+  }
+
+  async *list(signal: AbortSignal): AsyncGenerator<Instance> {
+    yield* await this.#instances(signal);
+  }
+
+  /** A Secret without a pod is what a server leaves that dies between the two. */
+  async #instances(signal: AbortSignal, sandboxId?: SandboxId): Promise<readonly Instance[]> {
+    const { pods, secrets, home } = this.#world;
+    const selector = selectorOf(home, sandboxId);
+    const objects = [...(await pods.list(selector, signal)), ...(await secrets.list(selector, signal))];
+    const found = new Map<string, Instance>();
+    for (const { metadata } of objects) {
+      const instance = instanceOf(metadata);
+      if (instance !== undefined) found.set(objectName(instance), instance);
+    }
+    return [...found.values()];
+  }
+
+  async checkUsable(): Promise<MemoryVerdict> {
+    return { usable: false, why: 'a pod keeps no memory' };
+  }
+
+  /** The nodes pull the image; the server does not look into the registry. */
+  async verify(): Promise<void> {}
+
+  async discard(): Promise<void> {}
+
+  async close(): Promise<void> {
+    await this.#world.close();
+  }
+
+  #findPod(instance: Instance, signal: AbortSignal): Promise<Pod | undefined> {
+    return this.#world.pods.find(objectName(instance), signal);
+  }
+
+  #connect(instance: Instance, signal: AbortSignal) {
+    return this.#connections.to(instance, (asking) => this.#findPod(instance, asking), signal);
+  }
+}
+
+function observed(pod: Pod): Observation {
+  const state = podState(pod);
+  if (state.is === 'running') return { is: 'running' };
+  // A pod that ends or whose node is silent may still run: nothing is concluded before the cluster says that it is gone.
+  return state.is === 'ended' ? gone(state.why) : { is: 'unknown', why: state.why };
+}
+
+function gone(why: string): Observation {
+  return { is: 'gone', files: false, why };
+}
+
+function cannotPause({ sandboxId }: Instance): TorporError {
+  return new TorporError('capability_unsupported', 'A pod cannot be paused: nothing of it would survive.', {
+    sandboxId,
+    hint: 'Choose onIdle "stop" or "keep", or a runtime that keeps files or memory: GET /v1/runtimes.',
+  });
+}

@@ -1,0 +1,9 @@
+/** Opens the runtime whose sandboxes are pods. */
+import { openPodWorld, type PodWorldOptions } from '@torpor/pods';
+import { KubernetesRuntime } from './kubernetes-runtime.ts';
+
+export async function kubernetesRuntime(
+  options: Omit<PodWorldOptions, 'runtime'>,
+): Promise<KubernetesRuntime> {
+  return new KubernetesRuntime(await openPodWorld({ ...options, runtime: 'kubernetes' }));
+}

@@ -1,0 +1,276 @@
+/**
+ * Template builds: a client creates a build, uploads the files of its steps, starts it, and asks for its status.
+ *
+ * A build runs in the server that was asked to start it. When that server stops or dies, the build ends as an error: its
+ * credentials are in no other place, and its finished steps are in the cache.
+ */
+import type { StepSandboxes } from '@torpor/build-steps';
+import type { Clock, Database, Engine, Report } from '@torpor/engine';
+import { TorporError } from '@torpor/protocol';
+import { Bases, type BasesContext } from './base.ts';
+import {
+  countBuilds,
+  deleteBuildsOf,
+  deleteFinished,
+  findBuild,
+  insertBuild,
+  listAbandoned,
+  listBuilds,
+  listMakers,
+  listNeverStarted,
+  setBuilding,
+  setFailed,
+  setReady,
+  type TemplateBuild,
+} from './build.ts';
+import { BuildLog, type LogLine, type LogPage, readLog } from './build-log.ts';
+import { BuildRun, definitionOf, temporaryName } from './build-run.ts';
+import { FileStore } from './files/file-store.ts';
+import type { BuildOrder } from './order.ts';
+import type { TemplateBuildSettings } from './settings.ts';
+import { Slots } from './slots.ts';
+
+/** The sandboxes of one build carry its id, so that those of a dead server are found. */
+interface BuildSandboxesOptions {
+  readonly org: string;
+  readonly buildId: string;
+  readonly signal: AbortSignal;
+  output(channel: string, text: string): void;
+}
+
+export interface TemplateBuildsContext extends BasesContext {
+  readonly engine: Engine;
+  readonly db: Database;
+  readonly clock: Clock;
+  readonly uuid: () => string;
+  readonly report: Report;
+  readonly serverId: string;
+  readonly settings: TemplateBuildSettings;
+  /** Only this server uses the directory. */
+  readonly directory: string;
+  sandboxes(options: BuildSandboxesOptions): StepSandboxes;
+  /** Kills the sandboxes of a build whose server died. */
+  killSandboxes(org: string, buildId: string): Promise<void>;
+}
+
+interface Running {
+  readonly stop: AbortController;
+  readonly done: Promise<void>;
+}
+
+export class TemplateBuilds {
+  readonly files: FileStore;
+  readonly #ctx: TemplateBuildsContext;
+  readonly #bases: Bases;
+  readonly #slots: Slots;
+  readonly #running = new Map<string, Running>();
+  readonly #stopping = new AbortController();
+  #upkeep: Promise<void> = Promise.resolve();
+
+  constructor(ctx: TemplateBuildsContext) {
+    const { directory, clock, settings } = ctx;
+    this.#ctx = ctx;
+    this.#bases = new Bases(ctx);
+    this.#slots = new Slots(settings.atOnce);
+    this.files = new FileStore({ directory, clock, settings });
+  }
+
+  /** Builds of dead servers are ended before the first request. */
+  async start(): Promise<void> {
+    await this.#endAbandoned();
+    this.#upkeep = this.#runUpkeep();
+  }
+
+  /** Ends the builds that run. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    for (const { stop } of this.#running.values()) stop.abort(serverStopped());
+    await Promise.allSettled([...[...this.#running.values()].map(({ done }) => done), this.#upkeep]);
+  }
+
+  /** `names` are those of the result: the template with each of its tags. */
+  async create(org: string, template: string, names: readonly string[]): Promise<TemplateBuild> {
+    const { db, clock, settings, uuid } = this.#ctx;
+    const now = clock.now();
+    const build: TemplateBuild = {
+      id: uuid(),
+      org,
+      template,
+      names,
+      status: 'waiting',
+      owner: null,
+      checkpointId: null,
+      reason: null,
+      step: null,
+      createdAt: now,
+      updatedAt: now,
+      finishedAt: null,
+    };
+    await db.transaction(async (tx) => {
+      if ((await countBuilds(tx, org, 'waiting')) >= settings.waitingPerOrg)
+        throw tooMany(settings.waitingPerOrg, 'that were not started');
+      await insertBuild(tx, build);
+    });
+    return build;
+  }
+
+  /** Resolves when the build is accepted. */
+  async begin(org: string, template: string, id: string, order: BuildOrder): Promise<void> {
+    const { db, clock, serverId, settings } = this.#ctx;
+    const build = await this.get(org, template, id);
+    if (this.#stopping.signal.aborted) throw serverStopped();
+    for (const step of order.steps)
+      if (step.is === 'copy' && !(await this.files.has(org, step.filesHash)))
+        throw new TorporError(
+          'invalid_request',
+          `The files of "${step.source.slice(0, 200)}" were not uploaded.`,
+        );
+    await db.transaction(async (tx) => {
+      if ((await countBuilds(tx, org, 'building')) >= settings.perOrg)
+        throw tooMany(settings.perOrg, 'that run');
+      if (await setBuilding(tx, build, serverId, clock.now())) return;
+      throw new TorporError('conflict', `The build ${id} was started before.`, {
+        hint: 'Create another build.',
+      });
+    });
+    const stop = new AbortController();
+    const done = this.#run(build, order, stop.signal).finally(() => this.#running.delete(id));
+    this.#running.set(id, { stop, done });
+  }
+
+  async get(org: string, template: string, id: string): Promise<TemplateBuild> {
+    const build = await findBuild(this.#ctx.db, org, template, id);
+    if (build !== undefined) return build;
+    throw new TorporError('not_found', `The template "${template}" has no build ${id}.`);
+  }
+
+  list(org: string, template: string, limit: number): Promise<TemplateBuild[]> {
+    return listBuilds(this.#ctx.db, org, template, limit);
+  }
+
+  /** The builds that made something, oldest first. */
+  makers(org: string): Promise<TemplateBuild[]> {
+    return listMakers(this.#ctx.db, org);
+  }
+
+  log(id: string, page: LogPage): Promise<LogLine[]> {
+    return readLog(this.#ctx.db, id, page);
+  }
+
+  /** Forgets the builds of a deleted template, and gives up those that run. */
+  async forget(org: string, template: string): Promise<void> {
+    const deleted = await deleteBuildsOf(this.#ctx.db, org, template);
+    for (const id of deleted)
+      this.#running.get(id)?.stop.abort(new TorporError('conflict', 'The template was deleted.'));
+  }
+
+  async #run(build: TemplateBuild, order: BuildOrder, stopped: AbortSignal): Promise<void> {
+    const { clock, db, report, settings } = this.#ctx;
+    const hidden = order.base.is === 'image' ? [order.base.credentials?.password ?? ''] : [];
+    const log = new BuildLog({ db, clock, report, maxLines: settings.maxLogLines }, build.id, hidden);
+    const tooLong = new AbortController();
+    const ended = new AbortController();
+    clock.sleep(settings.buildMs, ended.signal).then(
+      () =>
+        tooLong.abort(
+          new TorporError('timeout', `The build took longer than ${settings.buildMs / 1_000} s.`),
+        ),
+      () => {},
+    );
+    const signal = AbortSignal.any([stopped, tooLong.signal]);
+    try {
+      await this.#slots.run(() => this.#perform(build, order, log, signal), signal);
+    } catch (thrown) {
+      await this.#fail(build, log, signal.aborted ? signal.reason : thrown);
+    } finally {
+      ended.abort();
+      await log.flush();
+    }
+  }
+
+  async #perform(build: TemplateBuild, order: BuildOrder, log: BuildLog, signal: AbortSignal): Promise<void> {
+    const { engine, clock, settings, serverId } = this.#ctx;
+    const { org, id: buildId } = build;
+    const sandboxes = this.#ctx.sandboxes({
+      org,
+      buildId,
+      signal,
+      output: (channel, text) => log.output(channel, text),
+    });
+    const ctx = { engine, clock, settings, files: this.files, bases: this.#bases, sandboxes, log, signal };
+    const { from, config } = await new BuildRun(ctx, build, order).run();
+    log.line('info', 'Build finished');
+    // The last line is there when a client sees the end.
+    await log.flush();
+    signal.throwIfAborted();
+    await engine.nameTemplates(org, {
+      names: build.names,
+      from,
+      taken: 'replace',
+      ...definitionOf(config),
+      alsoWrite: async (tx) => {
+        if (!(await setReady(tx, build, serverId, from, clock.now())))
+          throw new TorporError('conflict', 'The build was ended, or its template was deleted.');
+      },
+    });
+  }
+
+  async #fail(build: TemplateBuild, log: BuildLog, thrown: unknown): Promise<void> {
+    const { db, clock, report } = this.#ctx;
+    const error = TorporError.from(thrown);
+    const isInternal = error.code === 'internal';
+    if (isInternal) report('a template build failed', { buildId: build.id, error });
+    const reason = isInternal ? 'Something went wrong inside Torpor.' : error.message;
+    log.line('error', reason);
+    await log.flush();
+    await db
+      .transaction((tx) => setFailed(tx, build, { reason, step: log.step }, clock.now()))
+      .catch((failed: unknown) => report('the end of a template build was not written', { error: failed }));
+  }
+
+  async #runUpkeep(): Promise<void> {
+    const { clock, settings, report } = this.#ctx;
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      await clock.sleep(settings.upkeepMs, signal).catch(() => {});
+      if (signal.aborted) return;
+      await this.#round().catch((error: unknown) => report('upkeep of template builds failed', { error }));
+    }
+  }
+
+  async #round(): Promise<void> {
+    const { db, clock, settings } = this.#ctx;
+    await this.#endAbandoned();
+    for (const build of await listNeverStarted(db, clock.now() - settings.waitingMs)) {
+      const reason = 'The build was never started.';
+      await db.transaction((tx) => setFailed(tx, build, { reason, step: null }, clock.now()));
+    }
+    await deleteFinished(db, clock.now() - settings.keepMs);
+    await this.files.expire();
+  }
+
+  async #endAbandoned(): Promise<void> {
+    const { db, clock, engine } = this.#ctx;
+    for (const build of await listAbandoned(db, clock.now())) {
+      const { org, id } = build;
+      await this.#ctx.killSandboxes(org, id);
+      const left = (await engine.templates(org)).some(({ name }) => name === temporaryName(build));
+      if (left) await engine.deleteTemplate(org, temporaryName(build));
+      const { message: reason } = serverStopped();
+      await db.transaction((tx) => setFailed(tx, build, { reason, step: null }, clock.now()));
+    }
+  }
+}
+
+function tooMany(limit: number, which: string): TorporError {
+  return new TorporError('quota_exceeded', `The organisation has ${limit} template builds ${which}.`, {
+    hint: 'Wait until one of them has ended.',
+  });
+}
+
+function serverStopped(): TorporError {
+  return new TorporError(
+    'unreachable',
+    'The server stopped during the build. Build again: the finished steps are in the cache.',
+  );
+}
