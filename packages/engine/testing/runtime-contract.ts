@@ -83,11 +83,11 @@ function describeInstances(fixture: ContractFixture): void {
   });
 
   describe('observe', () => {
-    it('returns gone, with files if the runtime keeps any, for an instance whose processes died', async () => {
+    it('returns gone, with files if the runtime can pause, for an instance whose processes died', async () => {
       const instance = await fixture.started();
       await fixture.subject.kill(instance);
       const found = await fixture.observed(instance);
-      expect(found).toMatchObject({ is: 'gone', files: fixture.keepsFiles });
+      expect(found).toMatchObject({ is: 'gone', ...fixture.filesOfTheDead });
       expect('why' in found && found.why).not.toBe('');
     });
 
@@ -208,7 +208,7 @@ function describeInstances(fixture: ContractFixture): void {
       expect(await fixture.observed(frozen, later)).toEqual({
         is: fixture.keepsFiles ? 'frozen' : 'running',
       });
-      expect(await fixture.observed(dead, later)).toMatchObject({ is: 'gone', files: fixture.keepsFiles });
+      expect(await fixture.observed(dead, later)).toMatchObject({ is: 'gone', ...fixture.filesOfTheDead });
       expect(await listedInstances(later)).toEqual(await listedInstances(fixture.subject.runtime));
       expect((await later.agent(running, unhurried)).token).toBe(
         (await fixture.subject.runtime.agent(running, unhurried)).token,

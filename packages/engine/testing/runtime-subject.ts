@@ -100,9 +100,14 @@ export class ContractFixture {
     return this.subject.runtime.capabilities();
   }
 
-  /** Whether anything of an instance survives its end. */
+  /** Whether the files of an instance must survive its end. */
   get keepsFiles(): boolean {
     return this.can.pause !== 'none';
+  }
+
+  /** A runtime that cannot pause may still have the files of a dead instance. */
+  get filesOfTheDead(): { readonly files?: true } {
+    return this.keepsFiles ? { files: true } : {};
   }
 
   /** Starts an instance; by default a new one from the template, with memory if the template has it. */
