@@ -163,7 +163,10 @@ export class AgentSandboxRuntime implements Runtime {
         sandboxId: instance.sandboxId,
       });
     }
-    await suspend(this.#parts(), object, { [STATE_ANNOTATION]: 'frozen' }, signal);
+    // The checkpoint that the instance was started from is used up. The next mark is that of the capture.
+    await suspend(this.#parts(), object, { [STATE_ANNOTATION]: 'frozen' }, signal, {
+      [CHECKPOINT_LABEL]: null,
+    });
     await this.#connections.forget(instance);
   }
 
@@ -217,17 +220,21 @@ export class AgentSandboxRuntime implements Runtime {
     return this.#claimFor(checkpointId, object, signal);
   }
 
-  destroy(upTo: Instance, signal: AbortSignal): Promise<void> {
-    return this.#mutex.run(upTo.sandboxId, () => this.#destroy(upTo, signal), signal);
+  destroy(upTo: Instance, signal: AbortSignal, keep?: CheckpointId): Promise<void> {
+    return this.#mutex.run(upTo.sandboxId, () => this.#destroy(upTo, signal, keep), signal);
   }
 
-  async #destroy({ sandboxId, generation }: Instance, signal: AbortSignal): Promise<void> {
+  async #destroy(
+    { sandboxId, generation }: Instance,
+    signal: AbortSignal,
+    keep: CheckpointId | undefined,
+  ): Promise<void> {
     const { secrets, home } = this.#world;
     for (const object of await this.#objects.ofSandbox(sandboxId, signal)) {
       const instance = instanceOf(object.metadata);
       if (instance === undefined || instance.generation > generation) continue;
       await this.#connections.forget(instance);
-      await this.#release(object, signal);
+      await this.#release(object, keep, signal);
     }
     for (const { metadata } of await secrets.list(selectorOf(home, sandboxId), signal)) {
       const instance = instanceOf(metadata);
@@ -235,10 +242,15 @@ export class AgentSandboxRuntime implements Runtime {
     }
   }
 
-  /** Takes the instance off the object. An object that a checkpoint names is kept, suspended. */
-  async #release(object: SandboxObject, signal: AbortSignal): Promise<void> {
+  /**
+   * Takes the instance off the object. An object that a checkpoint names is kept, suspended. The checkpoint that a running
+   * instance was started from is used up, and nobody discards it any more: the object goes with the instance, unless the
+   * engine is about to start from that checkpoint again, because it does not know that the start succeeded.
+   */
+  async #release(object: SandboxObject, keep: CheckpointId | undefined, signal: AbortSignal): Promise<void> {
     const { name = '', labels = {} } = object.metadata;
-    if (labels[CHECKPOINT_LABEL] === undefined) return this.#objects.remove(name, signal);
+    const isUsedUp = stateOf(object) === 'running' && keep === undefined;
+    if (labels[CHECKPOINT_LABEL] === undefined || isUsedUp) return this.#objects.remove(name, signal);
     await suspend(this.#parts(), object, {}, signal);
     const metadata = { labels: NO_INSTANCE, annotations: { [STATE_ANNOTATION]: null } };
     await this.#objects.change(name, { metadata }, signal);

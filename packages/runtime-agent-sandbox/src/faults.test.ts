@@ -196,6 +196,24 @@ describe.each(['v1beta1', 'v1alpha1'] as const)(
       await runtime.checkUsable(checkpoint, unhurried);
     });
 
+    it('that were resumed go with their instance, unless the start may have to be repeated from the checkpoint', async () => {
+      await runtime.freeze(instance, unhurried);
+      const checkpoint = await captured();
+      await runtime.destroy(instance, unhurried, checkpoint.id);
+      const next = nextOf(instance);
+      const resumed = () => {
+        const labels = labelsOf(api.objects.get(object)?.metadata.labels?.['torpor.dev/home'] ?? '', next);
+        api.merge(object, { metadata: { labels, annotations: { 'torpor.dev/state': 'running' } } });
+      };
+      resumed();
+      await runtime.destroy(next, unhurried, checkpoint.id);
+      expect([api.objects.has(object), api.objects.has(claim)]).toEqual([true, true]);
+      // The engine does not discard a checkpoint that a start has used up: the end of the instance is the end of the volume.
+      resumed();
+      await runtime.destroy(next, unhurried);
+      expect(api.objects.has(object)).toBe(false);
+    });
+
     it('that were deleted, with or without their volume, are missing (R76)', async () => {
       await runtime.freeze(instance, unhurried);
       const checkpoint = await captured();

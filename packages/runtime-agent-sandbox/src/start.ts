@@ -211,9 +211,10 @@ export async function suspend(
   object: SandboxObject,
   annotations: object,
   signal: AbortSignal,
+  labels: object = {},
 ): Promise<void> {
   const { name = '' } = object.metadata;
-  await parts.objects.change(name, { metadata: { annotations }, mode: 'Suspended' }, signal);
+  await parts.objects.change(name, { metadata: { annotations, labels }, mode: 'Suspended' }, signal);
   const isDone = async (seen: SandboxObject | undefined) => {
     if (seen === undefined) throw missingObject(name);
     return isProvedSuspended(parts, seen, signal);
