@@ -49,8 +49,6 @@ const podSettingsSchema = z.object({
   /** agent-sandbox: the storage class and the size of a sandbox's volume. */
   storageClass: name.optional(),
   volumeMb: z.coerce.number().int().min(1).default(1024),
-  /** agent-sandbox: the warm pool that new sandboxes are claimed from. */
-  warmPool: name.optional(),
 });
 
 export type PodSettings = z.infer<typeof podSettingsSchema>;
@@ -72,7 +70,6 @@ const VARIABLES: Readonly<Record<keyof PodSettings, string>> = {
   reach: 'TORPOR_KUBERNETES_REACH',
   storageClass: 'TORPOR_KUBERNETES_STORAGE_CLASS',
   volumeMb: 'TORPOR_KUBERNETES_VOLUME_MB',
-  warmPool: 'TORPOR_KUBERNETES_WARM_POOL',
 };
 
 /** An empty variable counts as not set. */
