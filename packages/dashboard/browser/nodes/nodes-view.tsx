@@ -60,7 +60,8 @@ function Alone() {
       <h2>This server is alone</h2>
       <p class="quiet">
         Several servers can share a PostgreSQL database and a store. Then any of them answers for every
-        sandbox, and a sandbox wakes on another machine when its own is away.
+        sandbox, and a sandbox wakes on another machine when its own is away. All of them need the same{' '}
+        <code>TORPOR_CLUSTER_SECRET</code>.
       </p>
       <p>
         <code>
