@@ -45,7 +45,7 @@ import {
   unassignedName,
 } from './container/container-setup.ts';
 import type { ExpectedCheckpoint } from './container/pre-created-containers.ts';
-import { agentAt } from './instance/agent-setup.ts';
+import { agentAnswers, agentAt } from './instance/agent-setup.ts';
 import { findInstances, instanceOfContainer } from './instance/instance-discovery.ts';
 import { cachedCheckpoint, type InstanceRecord, pathsIn } from './instance/instance-files.ts';
 import { hasFiles, removeInstanceLayers, reopenUpper } from './instance/instance-layers.ts';
@@ -273,14 +273,16 @@ export class GvisorRuntime implements Runtime {
 
   freeze(instance: Instance, signal: AbortSignal): Promise<void> {
     return this.#exclusively(instance, signal, async () => {
+    // A capture follows, usually of memory. `thaw` ends what is prepared, and so does a capture of files alone.
+    await this.#ctx.runsc.prepareImage(record.container);
       const { record } = await this.#live(instance);
-      const { network, runsc } = this.#ctx;
+      const { network, runsc, faults } = this.#ctx;
       const { id } = record.container;
       try {
         // The programs still run, so they learn of the resets and close their ends. A program may open another connection
         // before the freeze; `capture` resets it.
         await network.reset(id);
-        await runsc.freeze(record.container, signal);
+        await runsc.freeze(record.container, signal, () => faults.pass('runtime.freezing'));
       } catch (thrown) {
         await network.release(id);
         throw thrown;
@@ -328,7 +330,9 @@ export class GvisorRuntime implements Runtime {
       }
       // Also for a running sandbox: an aborted freeze may have left it without its network.
       await network.release(id);
-      if (state === 'frozen') await runsc.thaw(record.container, signal);
+      if (state === 'frozen') return runsc.thaw(record.container, signal);
+      await runsc.cancelImage(id);
+      if (runsc.mayBeFrozen(id)) await runsc.settleFreeze(id, await agentAnswers(record, signal), signal);
     });
   }
 

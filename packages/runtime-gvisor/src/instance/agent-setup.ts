@@ -43,6 +43,24 @@ export function agentAt(guestAddress: string, accessToken: string): AgentClient 
   return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
 }
 
+/** More than an agent needs on a busy host. */
+const ANSWER_MS = 10_000;
+
+/** Whether the agent answers. A frozen sandbox accepts connections, but none of its programs answers. */
+export async function agentAnswers(
+  { guestAddress, token }: { readonly guestAddress: string; readonly token: string },
+  signal: AbortSignal,
+): Promise<boolean> {
+  const agent = agentAt(guestAddress, token);
+  const bound = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
+  try {
+    return await agent.health({ signal: bound }).then(isTrue, isFalse);
+  } finally {
+    agent.close();
+    signal.throwIfAborted();
+  }
+}
+
 export interface AgentSetup {
   /** The caller closes it. */
   readonly agent: AgentClient;
