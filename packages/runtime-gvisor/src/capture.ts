@@ -48,11 +48,24 @@ export async function captureInstance(
   const [, { layers, warmth }] = await allDone(
     packMemory(ctx, image, staging, signal),
     keepFiles(ctx, instance, record, staging, why, signal),
+    why === null ? cutOff(ctx, record) : undefined,
   ).catch(async (thrown: unknown) => {
     await ctx.images.evict(staging.checkpointId);
     throw thrown;
   });
   return { captured: describeCapture(ctx, record, layers, staging.checkpointId, true), warmth };
+}
+
+/**
+ * Lets nothing through the network of a frozen instance that may be kept, in place of refusing new connections. That takes a
+ * program, for which neither a snapshot nor a wake has to wait then. `thaw` sets the policy again.
+ */
+async function cutOff({ network, report }: RuntimeContext, { container }: InstanceRecord): Promise<void> {
+  await network
+    .reopen(container.id, { mode: 'none' })
+    .catch((error: unknown) =>
+      report('a frozen sandbox still refuses new connections', { container: container.id, error }),
+    );
 }
 
 /** Why the instance cannot be kept in memory after this capture; null when it can. Never rejects. */

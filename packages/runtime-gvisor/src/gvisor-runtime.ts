@@ -336,7 +336,8 @@ export class GvisorRuntime implements Runtime {
           .catch((error: unknown) => report('a sandbox runs without its limits', { ...instance, error }));
       }
       // Also for a running sandbox: an aborted freeze may have left it without its network.
-      await network.release(id);
+      if ((await network.reopen(id, record.network)) === undefined)
+        throw new TorporError('internal', 'The frozen sandbox has lost its network.');
       if (state === 'frozen') return runsc.thaw(record.container, signal);
       await runsc.cancelImage(id);
       if (runsc.mayBeFrozen(id)) await runsc.settleFreeze(id, await agentAnswers(record, signal), signal);
