@@ -56,6 +56,27 @@ export interface Pools {
 
 export async function startInstance(
   ctx: RuntimeContext,
+  pools: Pools,
+  request: StartRequest,
+  signal: AbortSignal,
+): Promise<StartedInstance> {
+  if (request.mode === 'files') return startIn(ctx, pools, request, signal);
+  // Unpacks the image while the container is made, and keeps it at hand until the restore is done: the source of a fork drops
+  // it as soon as it goes on.
+  const { id } = request.from;
+  const restored = Promise.withResolvers<void>();
+  const held = ctx.images.withImage(id, packedImage(request.from), () => restored.promise);
+  // The restore uses the same copy, and reports why it cannot be used.
+  held.catch(() => {});
+  try {
+    return await startIn(ctx, pools, request, signal);
+  } finally {
+    restored.resolve();
+  }
+}
+
+async function startIn(
+  ctx: RuntimeContext,
   { preCreated: pool, hostResourcePool }: Pools,
   request: StartRequest,
   signal: AbortSignal,
@@ -215,6 +236,10 @@ async function tearDownUnrecorded(
   await ctx.layers.remove(upper);
 }
 
+function packedImage({ path }: SealedCheckpoint): string {
+  return join(path ?? '', MEMORY);
+}
+
 /**
  * A complete image whose restore fails twice cannot be used. The first failure may be the host's fault, and giving up on
  * the image loses all processes, so the restore is tried again.
@@ -225,9 +250,8 @@ async function restore(
   from: SealedCheckpoint,
   signal: AbortSignal,
 ): Promise<void> {
-  const packed = join(from.path ?? '', MEMORY);
   const restoreWith = (target: Pick<PreparedRestore, 'restore'>) =>
-    images.withImage(from.id, packed, (image) => target.restore(image, signal));
+    images.withImage(from.id, packedImage(from), (image) => target.restore(image, signal));
   const newRestore = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
     await restoreWith(preparedRestore ?? newRestore);
