@@ -274,7 +274,7 @@ export class GvisorRuntime implements Runtime {
     const record = this.#ctx.files.read(instance);
     if (record === undefined) return;
     // A capture follows, usually of memory. `thaw` ends what is prepared, and so does a capture of files alone.
-    await this.#ctx.runsc.prepareImage(record.container);
+    this.#ctx.runsc.prepareImage(record.container);
     // Of such an instance a copy of the upper layer is sealed. Only the copy is synced, so syncing the original is of no use.
     if ((await whyStaysCold(this.#ctx, record, signal)) === null) return;
     await this.#ctx.layers.presync(record.upper, signal);

@@ -12,6 +12,8 @@ import type { Container } from './runsc-container.ts';
 interface PreparedCheckpoint {
   readonly command: HeldCommand;
   readonly imageLink: string;
+  /** Resolves when the link of an earlier checkpoint is removed. */
+  readonly cleared: Promise<void>;
 }
 
 export class PreparedCheckpoints {
@@ -25,16 +27,15 @@ export class PreparedCheckpoints {
   }
 
   /** Does nothing when a checkpoint of the container is prepared already. */
-  async begin(container: Container, lockFile: string): Promise<void> {
+  begin(container: Container, lockFile: string): void {
     const { id, bundle } = container;
     if (this.#prepared.get(id)?.command.isWaiting === true) return;
     const imageLink = join(bundle, 'checkpoint-image');
-    await rm(imageLink, { force: true });
     const command = holdingLock(lockFile, this.#cli.checkpointCommand(container, imageLink));
-    this.#prepared.set(id, {
-      command: this.#held.begin(id, command, { launcher: this.#cli.launcher }),
-      imageLink,
-    });
+    const held = this.#held.begin(id, command, { launcher: this.#cli.launcher });
+    const cleared = rm(imageLink, { force: true });
+    cleared.catch(() => {});
+    this.#prepared.set(id, { command: held, imageLink, cleared });
   }
 
   /**
@@ -46,7 +47,7 @@ export class PreparedCheckpoints {
     this.#prepared.delete(id);
     if (prepared?.command.isWaiting !== true) return undefined;
     try {
-      await mkdir(image, { recursive: true });
+      await Promise.all([prepared.cleared, mkdir(image, { recursive: true })]);
       await symlink(image, prepared.imageLink);
     } catch (thrown) {
       await this.#held.cancel(id);

@@ -278,8 +278,8 @@ describe.skipIf(program === undefined)('runsc', () => {
 
     it('can be prepared while the container runs, and has the memory as of the freeze', async () => {
       const container = await world.started();
-      await runsc.prepareImage(container);
-      await runsc.prepareImage(container);
+      runsc.prepareImage(container);
+      runsc.prepareImage(container);
       await world.count(container, ({ count }) => count > 5);
       await runsc.freeze(container, unhurried);
       const saved = await world.count(container, () => true);
@@ -296,19 +296,19 @@ describe.skipIf(program === undefined)('runsc', () => {
 
     it('that was prepared and is not needed leaves the container to other commands', async () => {
       const container = await world.started();
-      await runsc.prepareImage(container);
+      runsc.prepareImage(container);
       await runsc.cancelImage(container.id);
       expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
-      await runsc.prepareImage(container);
+      runsc.prepareImage(container);
       await runsc.freeze(container, unhurried);
       await runsc.thaw(container, unhurried);
-      await runsc.prepareImage(container);
+      runsc.prepareImage(container);
       await runsc.killProcesses(container, unhurried);
     });
 
     it('that was prepared is not made when the server dies', async () => {
       const container = await world.started();
-      await runsc.prepareImage(container);
+      runsc.prepareImage(container);
       // The process that starts programs ends with the server.
       sharedLauncher.close();
       // Waits for the lock that the prepared command waits for too.

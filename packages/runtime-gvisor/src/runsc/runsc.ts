@@ -194,8 +194,8 @@ export class Runsc {
    * Starts the program that `writeImage` needs, which takes some 20 ms, while the container runs. Until `writeImage` or
    * `cancelImage` no call but `freeze` may be made that starts a program for the container.
    */
-  async prepareImage(container: Container): Promise<void> {
-    await this.#preparedCheckpoints.begin(container, this.#states.lockOf(container.id));
+  prepareImage(container: Container): void {
+    this.#preparedCheckpoints.begin(container, this.#states.lockOf(container.id));
   }
 
   /** Ends what `prepareImage` started. */
