@@ -306,6 +306,18 @@ describe.skipIf(program === undefined)('runsc', () => {
       await runsc.killProcesses(container, unhurried);
     });
 
+    it('that was prepared does not keep a freeze from reporting a container that has ended', async () => {
+      const container = await world.started();
+      runsc.prepareImage(container);
+      process.kill(
+        await runsc.recordedState(container.id).then((found) => ('pid' in found ? found.pid : 0)),
+        'SIGKILL',
+      );
+      await vi.waitFor(async () => expect(await runsc.recordedState(container.id)).toEqual({ is: 'gone' }));
+
+      await expect(runsc.freeze(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
+    });
+
     it('that was prepared is not made when the server dies', async () => {
       const container = await world.started();
       runsc.prepareImage(container);

@@ -161,8 +161,10 @@ export class Runsc {
   }
 
   /** Breaks a container that was never started. */
-  #pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    return this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
+  async #pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
+    // It holds the lock that this command waits for.
+    await this.#preparedCheckpoints.cancel(container.id);
+    await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
   }
 
   /**
