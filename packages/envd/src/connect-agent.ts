@@ -8,7 +8,7 @@
  * ```
  */
 import { Agent } from 'node:http';
-import type { Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { create, toJsonString } from '@bufbuild/protobuf';
@@ -62,6 +62,8 @@ export interface WrittenFile {
 export interface AgentClient {
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
+  /** Opens a connection that the next call uses. Never fails: the call does. */
+  preconnect(): void;
   /** Resolves when the agent answers. */
   health(options?: CallOptions): Promise<void>;
   /** `credential` is the current one; the request may set the next one. */
@@ -104,7 +106,7 @@ const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 const MAX_PORT = 65_535;
 
 export function connectAgent(options: ConnectAgentOptions): AgentClient {
-  const pool = new Agent({ keepAlive: true });
+  const pool = new PreconnectedPool({ keepAlive: true });
   const baseUrl = options.baseUrl ?? 'http://agent';
   const address: AgentAddress = { baseUrl, socketPath: options.socketPath, pool };
   const authorization: Record<string, string> =
@@ -132,11 +134,42 @@ export function connectAgent(options: ConnectAgentOptions): AgentClient {
     filesystem: { ...filesystem, watchDir: closeOnReturn(filesystem.watchDir) },
     files: fileCalls(address, authorization),
     ...plainCalls(address, authorization),
+    preconnect: () => pool.preconnect(baseUrl, options.socketPath),
     close: () => {
+      pool.dropPreconnected();
       if (options.socketPath === undefined) for (const socket of socketsOf(pool)) socket.resetAndDestroy();
       pool.destroy();
     },
   };
+}
+
+/** Connections to one agent; the first one may be opened before the first request. */
+class PreconnectedPool extends Agent {
+  #preconnected: Socket | undefined;
+
+  preconnect(baseUrl: string, socketPath: string | undefined): void {
+    const { hostname, port } = new URL(baseUrl);
+    const socket = connect(
+      socketPath === undefined ? { host: hostname, port: Number(port) } : { path: socketPath },
+    );
+    socket.setNoDelay(true);
+    // The request that is given the socket reports the error.
+    socket.on('error', () => {});
+    this.#preconnected = socket;
+  }
+
+  dropPreconnected(): void {
+    this.#preconnected?.destroy();
+    this.#preconnected = undefined;
+  }
+
+  override createConnection(
+    ...given: Parameters<Agent['createConnection']>
+  ): ReturnType<Agent['createConnection']> {
+    const socket = this.#preconnected;
+    this.#preconnected = undefined;
+    return socket === undefined || socket.destroyed ? super.createConnection(...given) : socket;
+  }
 }
 
 function socketsOf(pool: Agent): Socket[] {

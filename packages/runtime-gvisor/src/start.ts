@@ -106,7 +106,7 @@ async function startIn(
 export async function setUpRunning(
   ctx: RuntimeContext,
   request: StartRequest,
-  { record, attachment, credential, isAdopted, agentMs }: RunningContainer,
+  { record, attachment, credential, isAdopted, agent: connected, agentMs }: RunningContainer,
   signal: AbortSignal,
 ): Promise<SetUp> {
   const { instance, from, mode, spec } = request;
@@ -124,6 +124,7 @@ export async function setUpRunning(
       processes: withDefaults(spec.resources).processes,
       processors: visibleProcessors(spec.resources, availableParallelism()),
       memory: isAdopted === true ? 'goes on' : mode === 'memory' ? 'restored' : 'none',
+      agent: connected,
       isAlive: async () => (await ctx.runsc.recordedState(record.container.id)).is !== 'gone',
     },
     ctx.clock,

@@ -29,6 +29,8 @@ export interface AgentSetupOptions {
    * processors of its machine are as they were.
    */
   readonly memory: 'none' | 'restored' | 'goes on';
+  /** A client for the token that is connected or connecting; closed when the setup fails. Absent: the setup makes one. */
+  readonly agent?: AgentClient | undefined;
   /** Whether the sentry still lives: without it the agent never answers. */
   readonly isAlive: () => Promise<boolean>;
 }
@@ -78,7 +80,7 @@ export async function setUpAgent(
 ): Promise<AgentSetup> {
   const { attachment, hostname } = options;
   const { guestAddress, resolverAddress } = attachment;
-  const agent = agentAt(guestAddress, options.token);
+  const agent = options.agent ?? agentAt(guestAddress, options.token);
   const machine = {
     hostname,
     resolvConf: `nameserver ${resolverAddress}\n`,

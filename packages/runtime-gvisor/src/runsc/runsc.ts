@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
 import { type ProgramOptions, type ProgramResult, programTimedOut } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import { callSentry, type SentryMethod, SentryRefusal } from './control-socket.ts';
+import { SentryConnection, type SentryMethod, SentryRefusal } from './control-socket.ts';
 import { PreparedCheckpoints } from './prepared-checkpoint.ts';
 import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
@@ -187,9 +187,14 @@ export class Runsc {
    * Lets a frozen container go on, whose sentry runs. Starts no program, unlike `thaw`. After a failure the container may
    * be frozen or not, and can only be ended.
    */
-  async continueFrozen(id: string, signal: AbortSignal): Promise<void> {
-    await this.#callSentry(id, 'containerManager.Resume', 'state', signal);
+  async continueFrozen(id: string, signal: AbortSignal, sentry = this.connectSentry(id)): Promise<void> {
+    await this.#callSentry(id, 'containerManager.Resume', 'state', signal, sentry);
     this.#states.writeStatus(id, 'running');
+  }
+
+  /** Connects to a sentry that is about to be called by `continueFrozen`. The caller closes the connection if it is not used. */
+  connectSentry(id: string): SentryConnection {
+    return new SentryConnection(this.#states.socketOf(id));
   }
 
   /**
@@ -355,10 +360,11 @@ export class Runsc {
     method: SentryMethod,
     command: RunscCommand,
     signal: AbortSignal,
+    sentry = this.connectSentry(id),
   ): Promise<void> {
     const timeoutMs = this.#cli.timeoutOf(command);
     const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
-    await callSentry(this.#states.socketOf(id), method, bound).catch((thrown: unknown) => {
+    await sentry.call(method, bound).catch((thrown: unknown) => {
       signal.throwIfAborted();
       if (!bound.aborted) throw thrown;
       throw new TorporError('timeout', `The sentry of ${id} did not answer within ${timeoutMs} ms.`);

@@ -1,10 +1,13 @@
 /** Makes a warm instance the next generation of its sandbox. */
 import type { Instance } from '@torpor/engine';
+import type { AgentClient } from '@torpor/envd';
 import type { ReplacedFile } from '@torpor/host';
 import type { Attachment } from '@torpor/network';
 import { TorporError } from '@torpor/protocol';
 import { isOwnedBy, writeOwner } from '../container/container-owner.ts';
+import { agentAt } from '../instance/agent-setup.ts';
 import type { InstanceRecord } from '../instance/instance-files.ts';
+import type { SentryConnection } from '../runsc/control-socket.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import { type StartRequest, secret } from '../start.ts';
 import type { WarmInstance } from './warm-instances.ts';
@@ -17,8 +20,15 @@ export interface RunningContainer {
   readonly credential: string;
   /** The container was frozen and goes on. */
   readonly isAdopted?: true;
+  /** A client of the agent that has begun to connect. */
+  readonly agent?: AgentClient;
   /** How long the agent may take to answer. Absent: as long as the whole start. */
   readonly agentMs?: number;
+}
+
+interface AdoptedContainer extends RunningContainer {
+  readonly recorded: ReplacedFile;
+  readonly sentry: SentryConnection;
 }
 
 /** An agent that has not answered by then is given up, so that the same start can restore the checkpoint. */
@@ -35,8 +45,8 @@ export async function adopt(
   { files, network, runsc, faults }: RuntimeContext,
   warm: WarmInstance,
   { instance, spec }: Pick<StartRequest, 'instance' | 'spec'>,
-): Promise<RunningContainer & { readonly recorded: ReplacedFile }> {
-  const { container, credential } = warm.record;
+): Promise<AdoptedContainer> {
+  const { container, credential, guestAddress } = warm.record;
   const record: InstanceRecord = {
     ...warm.record,
     token: secret(),
@@ -45,13 +55,24 @@ export async function adopt(
     capturedFor: null,
   };
   await runsc.continueSentry(container.id);
-  await files.make(instance);
-  const recorded = await files.replace(instance, record);
-  writeOwner(container, instance);
-  await faults.pass('runtime.adopted');
-  const attachment = await network.reopen(container.id, spec.network);
-  if (attachment === undefined) throw new TorporError('internal', 'The kept sandbox has lost its network.');
-  return { record, attachment, credential, isAdopted: true, agentMs: AGENT_MS, recorded };
+  // The sentry accepts connections for its frozen guest.
+  const sentry = runsc.connectSentry(container.id);
+  const agent = agentAt(guestAddress, record.token);
+  agent.preconnect();
+  try {
+    await files.make(instance);
+    const recorded = await files.replace(instance, record);
+    writeOwner(container, instance);
+    await faults.pass('runtime.adopted');
+    const attachment = await network.reopen(container.id, spec.network);
+    if (attachment === undefined) throw new TorporError('internal', 'The kept sandbox has lost its network.');
+    const running = { record, attachment, credential, isAdopted: true, agent, agentMs: AGENT_MS } as const;
+    return { ...running, recorded, sentry };
+  } catch (thrown) {
+    sentry.close();
+    agent.close();
+    throw thrown;
+  }
 }
 
 /**
@@ -60,15 +81,14 @@ export async function adopt(
  */
 export async function goOn<T>(
   { runsc, faults }: RuntimeContext,
-  {
-    record: { container },
-    recorded,
-  }: { readonly record: Pick<InstanceRecord, 'container'>; readonly recorded: ReplacedFile },
+  { record: { container }, recorded, sentry }: AdoptedContainer,
   work: (signal: AbortSignal) => Promise<T>,
   signal: AbortSignal,
 ): Promise<T> {
   const failed = new AbortController();
-  const continuing = runsc.continueFrozen(container.id, signal).then(() => faults.pass('runtime.continued'));
+  const continuing = runsc
+    .continueFrozen(container.id, signal, sentry)
+    .then(() => faults.pass('runtime.continued'));
   continuing.catch((thrown: unknown) => failed.abort(thrown));
   const working = work(AbortSignal.any([signal, failed.signal]));
   await Promise.allSettled([continuing, working]);
