@@ -134,10 +134,10 @@ export class BuildRun {
   }
 
   async #copy(chain: StepChain, step: Extract<BuildStep, { is: 'copy' }>, number: string): Promise<void> {
-    const { files } = this.#ctx;
+    const { files, signal } = this.#ctx;
     const { user, workdir, env } = this.#config;
     const { owner = user, source, mode: chmod } = step;
-    const sources = sourcesIn(await files.open(this.#build.org, step.filesHash), source);
+    const sources = sourcesIn(await files.open(this.#build.org, step.filesHash, signal), source);
     const target = withVariables(step.target, env);
     const order: CopyOrder = {
       target: `${posix.resolve(workdir, target)}${/(^|\/)\.?$/.test(target) ? '/' : ''}`.replace('//', '/'),

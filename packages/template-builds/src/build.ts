@@ -156,6 +156,15 @@ export async function listAbandoned(db: Queryable, now: number): Promise<Templat
   return rows.map(toBuild);
 }
 
+/** The builds that run on a server. */
+export async function listOpen(db: Queryable, owner: string): Promise<Set<string>> {
+  const rows = await db.query<{ id: string }>(
+    `SELECT id FROM template_builds WHERE status = 'building' AND owner = $1`,
+    [owner],
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
 export async function listNeverStarted(db: Queryable, before: number): Promise<TemplateBuild[]> {
   const rows = await db.query(
     `SELECT ${COLUMNS} FROM template_builds WHERE status = 'waiting' AND created_at < $1`,

@@ -18,6 +18,7 @@ import {
   listBuilds,
   listMakers,
   listNeverStarted,
+  listOpen,
   setBuilding,
   setFailed,
   setReady,
@@ -25,7 +26,7 @@ import {
 } from './build.ts';
 import { BuildLog, type LogLine, type LogPage, readLog } from './build-log.ts';
 import { BuildRun, definitionOf, temporaryName } from './build-run.ts';
-import { FileStore } from './files/file-store.ts';
+import { FileStore, type FindRemoteUpload } from './files/file-store.ts';
 import type { BuildOrder } from './order.ts';
 import type { TemplateBuildSettings } from './settings.ts';
 import { Slots } from './slots.ts';
@@ -48,6 +49,8 @@ export interface TemplateBuildsContext extends BasesContext {
   readonly settings: TemplateBuildSettings;
   /** Only this server uses the directory. */
   readonly directory: string;
+  /** Uploads of other nodes. Absent on a server that is alone. */
+  readonly elsewhere?: FindRemoteUpload | undefined;
   sandboxes(options: BuildSandboxesOptions): StepSandboxes;
   /** Kills the sandboxes of a build whose server died. */
   killSandboxes(org: string, buildId: string): Promise<void>;
@@ -68,11 +71,11 @@ export class TemplateBuilds {
   #upkeep: Promise<void> = Promise.resolve();
 
   constructor(ctx: TemplateBuildsContext) {
-    const { directory, clock, settings } = ctx;
+    const { directory, elsewhere, clock, settings } = ctx;
     this.#ctx = ctx;
     this.#bases = new Bases(ctx);
     this.#slots = new Slots(settings.atOnce);
-    this.files = new FileStore({ directory, clock, settings });
+    this.files = new FileStore({ directory, elsewhere, clock, settings });
   }
 
   /** Builds of dead servers are ended before the first request. */
@@ -160,8 +163,7 @@ export class TemplateBuilds {
   /** Forgets the builds of a deleted template, and gives up those that run. */
   async forget(org: string, template: string): Promise<void> {
     const deleted = await deleteBuildsOf(this.#ctx.db, org, template);
-    for (const id of deleted)
-      this.#running.get(id)?.stop.abort(new TorporError('conflict', 'The template was deleted.'));
+    for (const id of deleted) this.#running.get(id)?.stop.abort(templateDeleted());
   }
 
   async #run(build: TemplateBuild, order: BuildOrder, stopped: AbortSignal): Promise<void> {
@@ -246,7 +248,15 @@ export class TemplateBuilds {
       await db.transaction((tx) => setFailed(tx, build, { reason, step: null }, clock.now()));
     }
     await deleteFinished(db, clock.now() - settings.keepMs);
+    await this.#giveUpForgotten();
     await this.files.expire();
+  }
+
+  /** The template may have been deleted through another server. */
+  async #giveUpForgotten(): Promise<void> {
+    if (this.#running.size === 0) return;
+    const open = await listOpen(this.#ctx.db, this.#ctx.serverId);
+    for (const [id, { stop }] of this.#running) if (!open.has(id)) stop.abort(templateDeleted());
   }
 
   async #endAbandoned(): Promise<void> {
@@ -266,6 +276,10 @@ function tooMany(limit: number, which: string): TorporError {
   return new TorporError('quota_exceeded', `The organisation has ${limit} template builds ${which}.`, {
     hint: 'Wait until one of them has ended.',
   });
+}
+
+function templateDeleted(): TorporError {
+  return new TorporError('conflict', 'The template was deleted.');
 }
 
 function serverStopped(): TorporError {

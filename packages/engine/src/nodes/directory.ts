@@ -1,5 +1,6 @@
 /** Where sandboxes live, and which node a new one goes to. */
-import type { SandboxId } from '@torpor/protocol';
+import type { CheckpointId, SandboxId } from '@torpor/protocol';
+import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Location, NodeAddress, NodeDirectory, Place, Placement } from '../ports/nodes.ts';
 import { isLive, listNodes, type Node } from './node.ts';
@@ -56,6 +57,16 @@ export class Directory implements NodeDirectory {
     // What has ended is answered from the database, wherever it has been.
     if (ENDED.includes(row.state)) return HERE;
     return { is: 'unreachable', node: row.node, since: node?.leaseUntil ?? 0 };
+  }
+
+  async locateCheckpoint(id: CheckpointId): Promise<Exclude<Location, { is: 'unreachable' }>> {
+    if (!this.isClustered) return HERE;
+    const checkpoint = await findCheckpoint(this.#ctx.db, id);
+    if (checkpoint === undefined || checkpoint.node === this.self) return HERE;
+    const node = (await this.nodes()).get(checkpoint.node);
+    return node !== undefined && isLive(node)
+      ? { is: 'elsewhere', node: node.name, address: node.address }
+      : HERE;
   }
 
   async place(what: Placement): Promise<Place> {

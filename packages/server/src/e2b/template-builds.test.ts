@@ -8,6 +8,7 @@ import { tar } from '@torpor/host/testing';
 import { DEFAULT_TEMPLATE_BUILD_SETTINGS, TemplateBuilds } from '@torpor/template-builds';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type TestServer, testServer } from '../../testing/test-server.ts';
+import { connectThrough } from '../cluster/follow-sandboxes.ts';
 import type { AppContext } from '../route-context.ts';
 import { killSandboxesOf, stepSandboxes } from '../template-builds/engine-step-sandboxes.ts';
 
@@ -32,7 +33,10 @@ function recordingBuilds({ engine, db, clock, ids, images }: AppContext, serverI
     image: (_, reference, credentials) =>
       images.inRegistry(reference, { credentials, mayUseServerCredentials: false }),
     sandboxes: (options) => {
-      const real = stepSandboxes({ engine, clock, ids, lifetimeMs: 60_000 }, options);
+      const real = stepSandboxes(
+        { engine, connect: connectThrough(engine), clock, ids, lifetimeMs: 60_000 },
+        options,
+      );
       const files: string[] = [];
       return {
         ...real,
