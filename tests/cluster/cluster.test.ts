@@ -6,7 +6,7 @@ import type { SandboxView } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { linuxProcesses } from '../../packages/host/src/processes/linux-processes.ts';
-import { type ClusterNode, type ClusterWorld, makeClusterWorld } from './cluster-world.ts';
+import { type ClusterNode, type ClusterWorld, makeClusterWorld, STORE } from './cluster-world.ts';
 
 const SERVICE = {
   name: 'web',
@@ -16,7 +16,7 @@ const SERVICE = {
 
 const postgres = inject('postgresUrl');
 
-describe.skipIf(postgres === null)('two nodes', () => {
+describe.skipIf(postgres === null)(`two nodes with a store in ${STORE}`, () => {
   let world: ClusterWorld;
   /** The node on which the sandbox lives, and the other one. */
   let home: ClusterNode;
@@ -141,6 +141,21 @@ describe.skipIf(postgres === null)('two nodes', () => {
     const answer = await ask(other, `/sandboxes/${bare}`, key);
     expect(answer.status).toBe(200);
     expect(JSON.parse(answer.text)).toMatchObject({ sandboxID: bare, state: 'running' });
+  });
+
+  it('wake a sandbox on the other node, from the store', async () => {
+    const moving = await home.torpor.sandboxes.create({});
+    const { sandboxes, nodes } = home.torpor;
+    await sandboxes.exec(moving.id, { command: 'echo kept > note' });
+    expect(await sandboxes.pause(moving.id, { durability: 'replicated' })).toMatchObject({
+      replicated: true,
+    });
+    const { node: slept = '' } = await sandboxes.get(moving.id);
+    await nodes.cordon(slept);
+    expect((await sandboxes.resume(moving.id)).sandbox.node).not.toBe(slept);
+    expect((await sandboxes.exec(moving.id, { command: 'cat note' })).stdout).toBe('kept\n');
+    await nodes.uncordon(slept);
+    await sandboxes.kill(moving.id);
   });
 
   it('know the same tokens and sign-ins', async () => {
