@@ -8,6 +8,7 @@ import type { BuildContext } from '@torpor/builds';
 import { adoptDataDirectory, openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
+  connectionNameOf,
   createEngine,
   DiskReserve,
   type Engine,
@@ -340,10 +341,14 @@ function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] 
   return { name: runtime.name, capabilities: runtime.capabilities(), limits };
 }
 
-function openDatabase({ database, dataDir }: ServerConfig, reserve: DiskReserve) {
-  return database === undefined
-    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() })
-    : openPostgres({ url: database });
+function openDatabase({ database, dataDir, node, configured }: ServerConfig, reserve: DiskReserve) {
+  if (database === undefined) {
+    return openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() });
+  }
+  if (node === undefined) return openPostgres({ url: database });
+  // What a node that is cut off has locked, all others wait for.
+  const idleTransactionTimeoutMs = Math.ceil(configured.settings.engine.nodeLeaseMs / 3);
+  return openPostgres({ url: database, applicationName: connectionNameOf(node), idleTransactionTimeoutMs });
 }
 
 async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL> {
