@@ -2,7 +2,7 @@
 import { type ChainPosition, imageTemplateName, USUAL_PATH } from '@torpor/build-steps';
 import type { Clock, Engine, ImageSource } from '@torpor/engine';
 import { KeyedMutex } from '@torpor/host';
-import { type Service, TorporError } from '@torpor/protocol';
+import { type Resources, type Service, TorporError } from '@torpor/protocol';
 import type { BuildOrder, RegistryCredentials } from './order.ts';
 
 /** What later steps, and sandboxes of the template, get from the steps so far. */
@@ -11,6 +11,7 @@ export interface BuildConfig {
   readonly user: string;
   readonly workdir: string;
   readonly services: readonly Service[];
+  readonly resources: Resources;
 }
 
 export interface Base extends ChainPosition {
@@ -44,7 +45,10 @@ export class Bases {
     signal: AbortSignal,
   ): Promise<Base> {
     if (base.is === 'template') {
-      const { env, user, workdir, services, checkpointId, image } = await this.#definition(org, base.name);
+      const { env, user, workdir, services, resources, checkpointId, image } = await this.#definition(
+        org,
+        base.name,
+      );
       return {
         at: { template: base.name },
         key: image?.digest ?? checkpointId,
@@ -53,6 +57,7 @@ export class Bases {
           user: user ?? USUAL.user,
           workdir: workdir ?? USUAL.workdir,
           services,
+          resources,
         },
       };
     }
@@ -60,7 +65,7 @@ export class Bases {
     await this.#fetches.run(`${org} ${name}`, () => this.#fetch(org, name, base, force, say, signal), signal);
     const { env, image, checkpointId } = await this.#definition(org, name);
     // The user and directory of the image are not used, as for E2B.
-    const config = { env: { PATH: USUAL_PATH, ...env }, services: [], ...USUAL };
+    const config = { env: { PATH: USUAL_PATH, ...env }, services: [], resources: {}, ...USUAL };
     return { at: { template: name }, key: image?.digest ?? checkpointId, config };
   }
 

@@ -1,6 +1,6 @@
 /** Rows of template builds. */
 import type { Database, Queryable, Row, Transaction } from '@torpor/engine';
-import type { CheckpointId } from '@torpor/protocol';
+import { type CheckpointId, type Resources, resourcesSchema } from '@torpor/protocol';
 
 export interface TemplateBuild {
   readonly id: string;
@@ -8,6 +8,8 @@ export interface TemplateBuild {
   /** Without a tag. */
   readonly template: string;
   readonly names: readonly string[];
+  /** Limits of the sandboxes of the template. Absent limits are those of the base. */
+  readonly resources: Resources;
   readonly status: 'waiting' | 'building' | 'ready' | 'error';
   readonly owner: string | null;
   readonly checkpointId: CheckpointId | null;
@@ -19,7 +21,7 @@ export interface TemplateBuild {
 }
 
 const COLUMNS =
-  'id, org, template, names, status, owner, checkpoint_id, reason, step, created_at, updated_at, finished_at';
+  'id, org, template, names, resources, status, owner, checkpoint_id, reason, step, created_at, updated_at, finished_at';
 
 /** The constraints of the table keep these types. */
 function toBuild(row: Row): TemplateBuild {
@@ -28,6 +30,7 @@ function toBuild(row: Row): TemplateBuild {
     org: row['org'] as string,
     template: row['template'] as string,
     names: JSON.parse(row['names'] as string) as string[],
+    resources: resourcesSchema.parse(JSON.parse(row['resources'] as string)),
     status: row['status'] as TemplateBuild['status'],
     owner: row['owner'] as string | null,
     checkpointId: row['checkpoint_id'] as CheckpointId | null,
@@ -41,12 +44,12 @@ function toBuild(row: Row): TemplateBuild {
 
 export async function insertBuild(
   tx: Transaction,
-  { id, org, template, names, createdAt }: TemplateBuild,
+  { id, org, template, names, resources, createdAt }: TemplateBuild,
 ): Promise<void> {
   await tx.query(
-    `INSERT INTO template_builds (id, org, template, names, status, last_line, created_at, updated_at)
-     VALUES ($1, $2, $3, $4, 'waiting', 0, $5, $5)`,
-    [id, org, template, JSON.stringify(names), createdAt],
+    `INSERT INTO template_builds (id, org, template, names, resources, status, last_line, created_at, updated_at)
+     VALUES ($1, $2, $3, $4, $5, 'waiting', 0, $6, $6)`,
+    [id, org, template, JSON.stringify(names), JSON.stringify(resources), createdAt],
   );
 }
 

@@ -6,7 +6,7 @@
  */
 import type { StepSandboxes } from '@torpor/build-steps';
 import type { Clock, Database, Engine, Report } from '@torpor/engine';
-import { TorporError } from '@torpor/protocol';
+import { type Resources, TorporError } from '@torpor/protocol';
 import { Bases, type BasesContext } from './base.ts';
 import {
   countBuilds,
@@ -89,7 +89,12 @@ export class TemplateBuilds {
   }
 
   /** `names` are those of the result: the template with each of its tags. */
-  async create(org: string, template: string, names: readonly string[]): Promise<TemplateBuild> {
+  async create(
+    org: string,
+    template: string,
+    names: readonly string[],
+    resources: Resources = {},
+  ): Promise<TemplateBuild> {
     const { db, clock, settings, uuid } = this.#ctx;
     const now = clock.now();
     const build: TemplateBuild = {
@@ -97,6 +102,7 @@ export class TemplateBuilds {
       org,
       template,
       names,
+      resources,
       status: 'waiting',
       owner: null,
       checkpointId: null,

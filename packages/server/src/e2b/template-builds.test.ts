@@ -209,6 +209,25 @@ describe('a build', () => {
     expect((await ask('GET', '/templates/app')).body.builds[0]).toMatchObject({ buildID: equal });
   });
 
+  it('gives its template the processors and memory that it names, and those of its base otherwise', async () => {
+    const limits = { cpuCount: 1, memoryMB: 512 };
+    const { id } = await build({ steps: [run('sized')] }, 'app:sized', limits);
+    const shown = { cpuCount: 1, memoryMB: 512 };
+    expect((await ask('GET', '/templates/app:sized')).body).toMatchObject(shown);
+    expect(
+      (await ask('GET', '/templates/app')).body.builds.find(({ buildID = '' }) => buildID === id),
+    ).toMatchObject(shown);
+    const create = await ask('POST', '/v2/sandboxes', { templateID: 'app:sized' });
+    expect((await ask('GET', `/sandboxes/${create.body.sandboxID}`)).body).toMatchObject(shown);
+    await build({ fromTemplate: 'app:sized', steps: [run('child')] }, 'app:child', { memoryMB: 1_024 });
+    const { resources } = await server.world.engine.template('default', 'app:child');
+    expect(resources).toEqual({ cpus: 1, memoryMb: 1_024 });
+    await build({ steps: [run('disk')] }, 'app:disk', { minFreeDiskMb: 20_000 });
+    expect((await server.world.engine.template('default', 'app:disk')).resources).toEqual({ diskMb: 20_000 });
+    for (const refused of [{ cpuCount: 0 }, { memoryMB: 64 }, { memoryMB: 1e9 }, { cpuCount: 1.5 }])
+      expect(await ask('POST', '/v3/templates', { name: 'app', ...refused })).toMatchObject({ status: 400 });
+  });
+
   it('that fails names the step, leaves no sandbox and changes no template', async () => {
     const before = await server.world.engine.template('default', 'app');
     const { id, status, reason } = await build({ steps: [run('ok'), run('fail now')] });
