@@ -40,10 +40,11 @@ export class Bases {
 
   async resolve(
     org: string,
-    { base, force }: BuildOrder,
+    order: BuildOrder,
     say: (line: string) => void,
     signal: AbortSignal,
   ): Promise<Base> {
+    const { base } = order;
     if (base.is === 'template') {
       const { env, user, workdir, services, resources, checkpointId, image } = await this.#definition(
         org,
@@ -62,7 +63,11 @@ export class Bases {
       };
     }
     const name = imageTemplateName(base.reference);
-    await this.#fetches.run(`${org} ${name}`, () => this.#fetch(org, name, base, force, say, signal), signal);
+    await this.#fetches.run(
+      `${org} ${name}`,
+      () => this.#fetch(org, name, base.reference, order, say, signal),
+      signal,
+    );
     const { env, image, checkpointId } = await this.#definition(org, name);
     // The user and directory of the image are not used, as for E2B.
     const config = { env: { PATH: USUAL_PATH, ...env }, services: [], resources: {}, ...USUAL };
@@ -77,8 +82,8 @@ export class Bases {
   async #fetch(
     org: string,
     name: string,
-    base: Extract<BuildOrder['base'], { is: 'image' }>,
-    force: boolean,
+    reference: string,
+    { force, credentials }: BuildOrder,
     say: (line: string) => void,
     signal: AbortSignal,
   ): Promise<void> {
@@ -91,9 +96,9 @@ export class Bases {
       found = await find();
     }
     if (found?.state === 'ready' && !force) return;
-    const source = this.#ctx.image(org, base.reference, base.credentials);
+    const source = this.#ctx.image(org, reference, credentials);
     if (found?.state === 'ready') await engine.deleteTemplate(org, name);
-    say(`Fetching ${base.reference}`);
+    say(`Fetching ${reference}`);
     await engine.prepareTemplate({ org, signal }, { name, image: source });
     if (signal.aborted) throw new TorporError('timeout', 'The build was given up.');
   }
