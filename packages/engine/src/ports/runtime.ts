@@ -86,6 +86,8 @@ export interface TemplateSpec {
   /** The user and directory of services. Absent: those of the image, or of the runtime. */
   readonly user?: string | undefined;
   readonly workdir?: string | undefined;
+  /** Limits while it is made. A restore may set others. */
+  readonly resources: Resources;
   /** Called with the current phase, a word or two for people. */
   progress(phase: string): Promise<void>;
 }
