@@ -24,8 +24,11 @@ export interface AgentSetupOptions {
   readonly processes?: number | undefined;
   /** The number of processors that programs see. */
   readonly processors: number;
-  /** Whether the agent was restored with its memory and listens already. */
-  readonly isRestored: boolean;
+  /**
+   * Whether the agent has its memory and listens already. `goes on`: the container was frozen only, so names, limits and
+   * processors of its machine are as they were.
+   */
+  readonly memory: 'none' | 'restored' | 'goes on';
   /** Whether the sentry still lives: without it the agent never answers. */
   readonly isAlive: () => Promise<boolean>;
 }
@@ -76,19 +79,22 @@ export async function setUpAgent(
   const { attachment, hostname } = options;
   const { guestAddress, resolverAddress } = attachment;
   const agent = agentAt(guestAddress, options.token);
+  const machine = {
+    hostname,
+    resolvConf: `nameserver ${resolverAddress}\n`,
+    hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
+    processors: options.processors,
+    ...(options.processes === undefined ? {} : { maxProcesses: options.processes }),
+  };
   const configuration = {
     credential: options.nextCredential,
     accessToken: options.token,
     envs: { ...options.env },
     defaultUser: options.user ?? GUEST_USER,
     defaultWorkdir: options.workdir ?? GUEST_HOME,
-    hostname,
     sandboxId: options.sandboxId,
     timestamp: clock.now(),
-    resolvConf: `nameserver ${resolverAddress}\n`,
-    hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
-    processors: options.processors,
-    ...(options.processes === undefined ? {} : { maxProcesses: options.processes }),
+    ...(options.memory === 'goes on' ? {} : machine),
   };
   const init = (credential: string, initSignal = signal) =>
     agent.init(configuration, { signal: initSignal, credential });
@@ -103,9 +109,8 @@ export async function setUpAgent(
   };
   try {
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(FIRST_TIMEOUT_MS)]);
-    const early = options.isRestored
-      ? await init(options.credential, bounded).catch(() => undefined)
-      : undefined;
+    const early =
+      options.memory !== 'none' ? await init(options.credential, bounded).catch(() => undefined) : undefined;
     const { tagged } = early ?? (await initWhenAnswering());
     return { agent, tagged };
   } catch (thrown) {

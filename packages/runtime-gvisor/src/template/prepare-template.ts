@@ -212,7 +212,7 @@ async function boot(
       workdir: spec.workdir,
       processes: withDefaults(spec.resources).processes,
       processors: visibleProcessors(spec.resources, availableParallelism()),
-      isRestored: false,
+      memory: 'none',
       isAlive: async () => (await runsc.recordedState(container.id)).is !== 'gone',
     },
     clock,
