@@ -60,6 +60,7 @@ import { continueInstance, isProvedSuspended, startInstance, suspend } from './s
 
 export class AgentSandboxRuntime implements Runtime {
   readonly name = 'agent-sandbox';
+  readonly isShared = true;
   readonly memoryEntries = [];
   readonly defaultMemoryMb: number;
   readonly #world: PodWorld;

@@ -44,6 +44,7 @@ const NEVER_ABORTED = new AbortController().signal;
 
 export class KubernetesRuntime implements Runtime {
   readonly name = 'kubernetes';
+  readonly isShared = true;
   readonly memoryEntries = [];
   readonly defaultMemoryMb: number;
   readonly #world: PodWorld;
