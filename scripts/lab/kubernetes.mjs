@@ -65,17 +65,31 @@ func main() {
 
 /** Builds what is missing. @param {(line: string) => void} say */
 export async function buildKubernetesLab(say) {
-  const go = findGo(process.env['PATH'] ?? '');
-  if (go === undefined) throw new Error('Go is not installed');
-  mkdirSync(LAB, { recursive: true, mode: 0o755 });
-  for (const [name, program] of Object.entries(GO_PROGRAMS)) {
-    if (existsSync(labProgram(name))) continue;
-    say(`building ${name} ${program.version}`);
-    await buildProgram(go, name, program, say);
-  }
+  const go = requireGo();
+  for (const name of Object.keys(GO_PROGRAMS)) await buildMissing(go, name, say);
   if (!existsSync(pauseProgram())) await buildPause(go);
   if (!existsSync(agentSandboxManifests())) await copyManifests(go);
   if (!existsSync(debianRoot())) unpackDebian();
+}
+
+/** The program that checks and installs the chart. @param {(line: string) => void} say */
+export async function buildHelm(say) {
+  await buildMissing(requireGo(), 'helm', say);
+}
+
+function requireGo() {
+  const go = findGo(process.env['PATH'] ?? '');
+  if (go === undefined) throw new Error('Go is not installed');
+  mkdirSync(LAB, { recursive: true, mode: 0o755 });
+  return go;
+}
+
+/** @param {string} go @param {string} name @param {(line: string) => void} say */
+async function buildMissing(go, name, say) {
+  const program = GO_PROGRAMS[name];
+  if (program === undefined || existsSync(labProgram(name))) return;
+  say(`building ${name} ${program.version}`);
+  await buildProgram(go, name, program, say);
 }
 
 /**
@@ -110,7 +124,8 @@ async function writeModule(go, place, { module, version, package: name }) {
   const source = `//go:build tools\n\npackage lab\n\nimport _ "${name}"\n`;
   writeFileSync(join(place, 'tools.go'), source);
   if (module !== 'k8s.io/kubernetes') {
-    writeFileSync(join(place, 'go.mod'), `module lab\n\nrequire ${module} ${version}\n`);
+    // With a Go version Go reads the requirements of requirements only where it needs them: some no longer exist.
+    writeFileSync(join(place, 'go.mod'), `module lab\n\ngo 1.26.0\n\nrequire ${module} ${version}\n`);
     return;
   }
   // A requirement in this file would make Go look for the staging modules at v0.0.0 even to download it.
