@@ -33,7 +33,7 @@ import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
 import { followSandboxes } from './cluster/follow-sandboxes.ts';
-import { clusterSecretsOf, openCluster } from './cluster/open-cluster.ts';
+import { clusterSecretsOf, openCluster, sharedPodHome } from './cluster/open-cluster.ts';
 import { remoteUploads } from './cluster/remote-uploads.ts';
 import { ensureSharedSecret } from './cluster/shared-secret.ts';
 import type { ServerConfig } from './config.ts';
@@ -116,7 +116,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
         });
   const secrets = new Secrets({ db, clock: systemClock, key: encryptionKey(secret), randomBytes });
   const choose = options.choose ?? chooseRuntime;
-  const chosen = await choose(config, store, systemClock, report, options.faults, secrets);
+  const home = sharedPodHome(config, secret);
+  const chosen = await choose(config, store, systemClock, report, options.faults, secrets, home);
   cleanup.defer(() => chosen.close?.());
   const cluster =
     clusterSecrets === undefined

@@ -148,6 +148,11 @@ export interface Runtime {
   readonly memoryEntries: readonly string[];
   /** The memory limit of a sandbox whose request sets none; absent where memory is not limited. */
   readonly defaultMemoryMb?: number;
+  /**
+   * The instances run at an API server or a provider that every node of a cluster reaches. Such a sandbox changes its node
+   * without being stopped, `list` names the instances of all nodes, and the end of a node's lease ends none of them.
+   */
+  readonly isShared?: true;
   capabilities(): Capabilities;
   /**
    * What a memory image that is made here needs of a machine. Machines with the same text can restore each other's images.
