@@ -11,6 +11,7 @@ import { canChange, identity, torpor } from '../shell/session.ts';
 import { now } from '../ui/clock.ts';
 import { Copyable } from '../ui/copyable.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
+import { Meter, type MeterWeight } from '../ui/meter.tsx';
 import { StateDot } from '../ui/state-badge.tsx';
 import { ago, bytes, duration, plural } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
@@ -65,12 +66,13 @@ export function OverviewView() {
   const fault = sandboxesFault.value;
   const { value: server, reload } = useLoaded(async (signal) => {
     const { operator } = identity();
-    const [health, disk, machine] = await Promise.all([
+    const [health, disk, machine, nodes] = await Promise.all([
       torpor().health({ signal }),
       operator ? torpor().disk({ signal }) : undefined,
       operator ? torpor().machine({ signal }) : undefined,
+      operator ? torpor().nodes.list({ signal }) : [],
     ]);
-    return { health, disk, machine };
+    return { health, disk, machine, nodes };
   }, []);
   useEffect(() => {
     const timer = setInterval(() => {
@@ -85,6 +87,7 @@ export function OverviewView() {
       health: server?.health,
       disk: server?.disk,
       machine: server?.machine,
+      nodes: server?.nodes ?? [],
       now: now.value,
     }),
   );
@@ -105,26 +108,25 @@ export function OverviewView() {
       </div>
       <Counts all={all} />
       <Attention matters={matters.value} />
-      {all.length === 0 ? (
-        <Begin />
-      ) : (
-        <div class="overview-main">
-          <ActivityPanel />
-          <Charts />
+      {all.length === 0 && <Begin />}
+      <div class="overview-columns">
+        <div class="overview-column">
+          {all.length > 0 && <ActivityPanel />}
+          <section class="panel recent-events">
+            <h2>Recent events</h2>
+            {recentEvents.value.length === 0 ? (
+              <p class="quiet">Nothing has happened yet.</p>
+            ) : (
+              <RecentEvents events={recentEvents.value} />
+            )}
+          </section>
         </div>
-      )}
-      <div class="overview-rest">
-        <section class="panel">
-          <h2>Recent events</h2>
-          {recentEvents.value.length === 0 ? (
-            <p class="quiet">Nothing has happened yet.</p>
-          ) : (
-            <RecentEvents events={recentEvents.value} />
+        <div class="overview-column">
+          {all.length > 0 && <Charts />}
+          {server?.disk !== undefined && server.machine !== undefined && (
+            <Machine disk={server.disk} machine={server.machine} />
           )}
-        </section>
-        {server?.disk !== undefined && server.machine !== undefined && (
-          <Machine disk={server.disk} machine={server.machine} />
-        )}
+        </div>
       </div>
     </>
   );
@@ -232,7 +234,7 @@ function Machine({ disk, machine }: { readonly disk: DiskView; readonly machine:
         low={disk.lowBytes}
         full={disk.refuseBytes}
       />
-      <Meter
+      <Use
         title="Processors"
         text={`load ${load.toFixed(1)} on ${cpus}`}
         label="Load"
@@ -255,7 +257,7 @@ interface LevelProps {
 
 function Level({ title, free, total, low, full = 0 }: LevelProps) {
   return (
-    <Meter
+    <Use
       title={title}
       text={`${bytes(free)} free of ${bytes(total)}`}
       label={`${title}: used`}
@@ -265,26 +267,22 @@ function Level({ title, free, total, low, full = 0 }: LevelProps) {
   );
 }
 
-interface MeterProps {
+interface UseProps {
   readonly title: string;
   readonly text: string;
   readonly label: string;
   readonly share: number;
-  readonly weight: 'bad' | 'warn' | 'plain';
+  readonly weight: MeterWeight;
 }
 
-function Meter({ title, text, label, share, weight }: MeterProps) {
-  const filled = Math.min(1, Math.max(0, share));
+function Use({ title, text, label, share, weight }: UseProps) {
   return (
     <div>
       <div class="row">
         <span>{title}</span>
         <span class={`number push ${weight === 'plain' ? 'quiet' : `${weight}-text`}`}>{text}</span>
       </div>
-      <meter class="unseen" aria-label={label} min={0} max={1} value={filled} />
-      <div class="meter" aria-hidden="true">
-        <div class={weight} style={{ width: `${(filled * 100).toFixed(1)}%` }} />
-      </div>
+      <Meter label={label} share={share} weight={weight} />
     </div>
   );
 }

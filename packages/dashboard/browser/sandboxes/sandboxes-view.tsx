@@ -33,6 +33,8 @@ function SandboxList() {
   useEffect(() => {
     const asked = GROUP_NAMES.find((group) => group === query.get('state'));
     if (asked !== undefined) chooseGroup(asked);
+    const filter = query.get('filter');
+    if (filter !== null) choice.value = { ...choice.value, text: filter };
     if (query.has('create') && canChange()) isCreating.value = true;
   }, [query]);
   useEffect(() => {
@@ -57,7 +59,7 @@ function SandboxList() {
             ref={filter}
             type="search"
             class="filter"
-            aria-label="Filter by name, id, template or metadata"
+            aria-label="Filter by name, id, template, node or metadata"
             placeholder="Filter ( / )"
             value={choice.value.text}
             onInput={({ currentTarget }) => {
