@@ -146,7 +146,7 @@ interface RowProps {
 }
 
 function Row({ sandbox, index, isSelected, onToggle }: RowProps) {
-  const { id, name, template, runtime, node, createdAt } = sandbox;
+  const { id, name, template, runtime, node, metadata, createdAt } = sandbox;
   return (
     <tr
       aria-rowindex={index}
@@ -164,7 +164,9 @@ function Row({ sandbox, index, isSelected, onToggle }: RowProps) {
       <td class="name">
         <a href={href('sandboxes', id)} class="row-link">
           <span class={name === null ? 'title none' : 'title'}>{name ?? 'unnamed'}</span>
-          <span class="mono quiet">{id}</span>
+          <span class="mono quiet row-facts">
+            {[id, ...Object.entries(metadata).map(([key, value]) => `${key}=${value}`)].join(' · ')}
+          </span>
         </a>
       </td>
       <td>
