@@ -455,6 +455,7 @@ export class GvisorRuntime implements Runtime {
     const bytes = await tearDownContainer(this.#ctx, containerPaths, signal);
     if (record !== undefined) {
       const isSealed = await removeInstanceLayers(this.#ctx, record);
+      await this.#ctx.diskProjects?.prune(instance.sandboxId);
       if (isSealed) this.#preCreateNext(name, record);
     }
     this.#untrack(instance, name, bytes);
