@@ -8,6 +8,7 @@
  * ```
  */
 import { Agent } from 'node:http';
+import { Agent as TlsAgent } from 'node:https';
 import { connect, type Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type { MessageInitShape } from '@bufbuild/protobuf';
@@ -35,7 +36,11 @@ import { type EndedProcess, endedProcess } from './process-ends.ts';
 import { type TurnReceipt, type TurnRequest, turnReceipt } from './turns.ts';
 import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
 
-export type ConnectAgentOptions = { readonly accessToken?: string | undefined } & (
+export type ConnectAgentOptions = {
+  readonly accessToken?: string | undefined;
+  /** Sent with every call, for a proxy before the agent. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+} & (
   | { readonly baseUrl: string; readonly socketPath?: never }
   | { readonly socketPath: string; readonly baseUrl?: never }
 );
@@ -62,7 +67,7 @@ export interface WrittenFile {
 export interface AgentClient {
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
-  /** Opens a connection that the next call uses. Never fails: the call does. */
+  /** Opens a connection that the next call uses, except over TLS. Never fails: the call does. */
   preconnect(): void;
   /** Resolves when the agent answers. */
   health(options?: CallOptions): Promise<void>;
@@ -106,11 +111,16 @@ const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 const MAX_PORT = 65_535;
 
 export function connectAgent(options: ConnectAgentOptions): AgentClient {
-  const pool = new PreconnectedPool({ keepAlive: true });
   const baseUrl = options.baseUrl ?? 'http://agent';
+  const pool = baseUrl.startsWith('https:')
+    ? new TlsAgent({ keepAlive: true })
+    : new PreconnectedPool({ keepAlive: true });
+  const preconnected = pool instanceof PreconnectedPool ? pool : undefined;
   const address: AgentAddress = { baseUrl, socketPath: options.socketPath, pool };
-  const authorization: Record<string, string> =
-    options.accessToken === undefined ? {} : { [ACCESS_TOKEN_HEADER]: options.accessToken };
+  const authorization: Record<string, string> = {
+    ...options.headers,
+    ...(options.accessToken === undefined ? {} : { [ACCESS_TOKEN_HEADER]: options.accessToken }),
+  };
   const authorize: Interceptor = (next) => (request) => {
     for (const [name, value] of Object.entries(authorization)) request.header.set(name, value);
     return next(request);
@@ -134,9 +144,9 @@ export function connectAgent(options: ConnectAgentOptions): AgentClient {
     filesystem: { ...filesystem, watchDir: closeOnReturn(filesystem.watchDir) },
     files: fileCalls(address, authorization),
     ...plainCalls(address, authorization),
-    preconnect: () => pool.preconnect(baseUrl, options.socketPath),
+    preconnect: () => preconnected?.preconnect(baseUrl, options.socketPath),
     close: () => {
-      pool.dropPreconnected();
+      preconnected?.dropPreconnected();
       if (options.socketPath === undefined) for (const socket of socketsOf(pool)) socket.resetAndDestroy();
       pool.destroy();
     },

@@ -200,6 +200,7 @@ async function sealCopy(
   try {
     await allDone(claimStack(ctx, record, copy, checkpoint), layers.copyInto(copy, record.upper, signal));
     const references = await sealTop(ctx, record, copy, checkpoint, signal);
+    await ctx.diskProjects?.copied(record.upper, copy);
     await files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'copy' } });
     return references;
   } catch (thrown) {

@@ -63,7 +63,7 @@ import { prepareTemplate } from './template/prepare-template.ts';
 import { isAdopted } from './warm/adopt.ts';
 import { WarmInstances } from './warm/warm-instances.ts';
 
-const CAPABILITIES: Capabilities = {
+export const GVISOR_CAPABILITIES: Capabilities = {
   pause: 'memory',
   replayable: true,
   fork: true,
@@ -129,7 +129,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   capabilities(): Capabilities {
-    return CAPABILITIES;
+    return GVISOR_CAPABILITIES;
   }
 
   /** Not the runsc: the program that wrote an image is a part of its replica. */
@@ -456,6 +456,7 @@ export class GvisorRuntime implements Runtime {
     const bytes = await tearDownContainer(this.#ctx, containerPaths, signal);
     if (record !== undefined) {
       const isSealed = await removeInstanceLayers(this.#ctx, record);
+      await this.#ctx.diskProjects?.prune(instance.sandboxId);
       if (isSealed) this.#preCreateNext(name, record);
     }
     this.#untrack(instance, name, bytes);

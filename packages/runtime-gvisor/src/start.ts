@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
+import { allDone } from '@torpor/host';
 import { bareSandboxId, TorporError, visibleProcessors } from '@torpor/protocol';
 import { MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
 import { writeOwner } from './container/container-owner.ts';
@@ -28,6 +29,8 @@ import { withDefaults } from './limits/default-limits.ts';
 import type { PreparedRestore } from './runsc/prepared-restore.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 import type { RunningContainer } from './warm/adopt.ts';
+
+const MIB = 1024 * 1024;
 
 export interface StartRequest {
   readonly instance: Instance;
@@ -177,12 +180,19 @@ async function setUpAndRecord(
       },
       signal,
     );
+  const limitDisk = () =>
+    ctx.diskProjects?.assign(instance.sandboxId, planned, resources.diskMb * MIB, signal);
+  const setUpMounted = async () => {
+    const container = await setUpNew();
+    await limitDisk();
+    return container;
+  };
   const configure = async (container: ContainerSetup) => {
-    await applyNetworkAndLimits(ctx, container, networkAndLimits);
+    await allDone(applyNetworkAndLimits(ctx, container, networkAndLimits), limitDisk());
     return container;
   };
   const tasks = [
-    preCreated === undefined ? setUpNew() : configure(preCreated),
+    preCreated === undefined ? setUpMounted() : configure(preCreated),
     // From here on a server that cleans up finds the instance.
     ctx.files.write(instance, planned),
   ] as const;
