@@ -215,6 +215,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const previews = new PreviewClient();
   const sandboxes = new EngineSandboxes({
     ...followed,
+    here: engine,
     gateway,
     previews,
     clock: systemClock,
