@@ -35,6 +35,7 @@ export async function captureInstance(
   signal: AbortSignal,
 ): Promise<InstanceCapture> {
   if (mode === 'files') {
+    await ctx.runsc.cancelImage(record.container.id);
     const layers = await sealFiles(ctx, instance, record, staging, signal);
     const captured = describeCapture(ctx, record, layers, staging.checkpointId, false);
     return { captured, warmth: { warm: false, why: 'only its files were kept' } };
@@ -186,6 +187,7 @@ async function sealCopy(
   try {
     await allDone(claimStack(ctx, record, copy, checkpoint), layers.copyInto(copy, record.upper, signal));
     const references = await sealTop(ctx, record, copy, checkpoint, signal);
+    await ctx.diskProjects?.copied(record.upper, copy);
     await files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'copy' } });
     return references;
   } catch (thrown) {

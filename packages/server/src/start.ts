@@ -8,6 +8,7 @@ import type { BuildContext } from '@torpor/builds';
 import { adoptDataDirectory, openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
+  connectionNameOf,
   createEngine,
   DiskReserve,
   type Engine,
@@ -32,7 +33,7 @@ import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
 import { followSandboxes } from './cluster/follow-sandboxes.ts';
-import { clusterSecretsOf, openCluster } from './cluster/open-cluster.ts';
+import { clusterSecretsOf, openCluster, sharedPodHome } from './cluster/open-cluster.ts';
 import { remoteUploads } from './cluster/remote-uploads.ts';
 import { ensureSharedSecret } from './cluster/shared-secret.ts';
 import type { ServerConfig } from './config.ts';
@@ -115,7 +116,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
         });
   const secrets = new Secrets({ db, clock: systemClock, key: encryptionKey(secret), randomBytes });
   const choose = options.choose ?? chooseRuntime;
-  const chosen = await choose(config, store, systemClock, report, options.faults, secrets);
+  const home = sharedPodHome(config, secret);
+  const chosen = await choose(config, store, systemClock, report, options.faults, secrets, home);
   cleanup.defer(() => chosen.close?.());
   const cluster =
     clusterSecrets === undefined
@@ -341,10 +343,14 @@ function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] 
   return { name: runtime.name, capabilities: runtime.capabilities(), limits };
 }
 
-function openDatabase({ database, dataDir }: ServerConfig, reserve: DiskReserve) {
-  return database === undefined
-    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() })
-    : openPostgres({ url: database });
+function openDatabase({ database, dataDir, node, configured }: ServerConfig, reserve: DiskReserve) {
+  if (database === undefined) {
+    return openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() });
+  }
+  if (node === undefined) return openPostgres({ url: database });
+  // What a node that is cut off has locked, all others wait for.
+  const idleTransactionTimeoutMs = Math.ceil(configured.settings.engine.nodeLeaseMs / 3);
+  return openPostgres({ url: database, applicationName: connectionNameOf(node), idleTransactionTimeoutMs });
 }
 
 async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL> {

@@ -33,13 +33,13 @@ export class Directory implements NodeDirectory {
   async locate(sandboxId: SandboxId): Promise<Location> {
     if (!this.isClustered) return HERE;
     const [row] = await this.#ctx.db.query<Home>(
-      `SELECT s.node, s.state, s.memory_mb, s.runtime, s.checkpoint_id, c.replicated_at
+      `SELECT s.node, s.state, s.memory_mb, s.runtime, s.checkpoint_id, c.replicated_at, c.external
        FROM sandboxes s LEFT JOIN checkpoints c ON c.id = s.checkpoint_id WHERE s.id = $1`,
       [sandboxId],
     );
     if (row === undefined) return HERE;
     const node = (await this.nodes()).get(row.node);
-    const isPortable = row.state === 'paused' && row.replicated_at !== null;
+    const isPortable = row.state === 'paused' && (row.replicated_at !== null || row.external === 1);
     const isHome = node !== undefined && isLive(node);
     // A node that takes no new sandboxes does not wake sleeping ones either, when another node can.
     if (isPortable && (!isHome || node.cordoned)) {
@@ -116,4 +116,5 @@ type Home = {
   readonly runtime: string;
   readonly checkpoint_id: `ckpt_${string}` | null;
   readonly replicated_at: number | null;
+  readonly external: number | null;
 };

@@ -3,9 +3,15 @@
  * ends, and how another node is asked to go on with a sandbox.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
+import type { Database } from './database.ts';
 
 /** The name of the node of a server that is alone. */
 export const LOCAL_NODE = 'local';
+
+/** What all connections of a node to the database must be called: the node that fences it ends the ones that are left. */
+export function connectionNameOf(node: string): string {
+  return `torpor node ${node}`;
+}
 
 export interface NodeAddress {
   readonly node: string;
@@ -70,6 +76,11 @@ export interface ClusterOptions {
   readonly version: string;
   readonly memoryMb: number;
   readonly processors: number;
+  /**
+   * The database over a connection that nothing else uses, for the renewals of the lease: they must not wait until transactions
+   * of this server give a connection back. Absent: over the connections of everything else.
+   */
+  readonly renewals?: Database | undefined;
   readonly guard?: LeaseGuard | undefined;
   readonly handOver?: HandOver | undefined;
   /** Another node has raised this node's epoch: the server must end its instances, and itself. */

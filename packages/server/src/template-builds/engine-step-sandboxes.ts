@@ -36,10 +36,11 @@ export function stepSandboxes(
       const [newest] = await engine.namedCheckpoints(org, name, 1);
       return newest?.id;
     },
-    create: async (origin) => {
+    create: async (origin, resources = {}) => {
       signal.throwIfAborted();
       const { sandbox } = await engine.create(caller, {
         ...origin,
+        resources,
         metadata: { [BUILD_KEY]: buildId },
         timeoutSeconds: Math.max(1, Math.ceil(ctx.lifetimeMs / 1_000)),
         onTimeout: 'kill',
