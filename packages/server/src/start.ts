@@ -217,6 +217,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const previews = new PreviewClient();
   const sandboxes = new EngineSandboxes({
     ...followed,
+    here: engine,
     gateway,
     previews,
     clock: systemClock,

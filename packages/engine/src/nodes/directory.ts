@@ -69,6 +69,14 @@ export class Directory implements NodeDirectory {
       : HERE;
   }
 
+  async mayMove(sandboxId: SandboxId): Promise<boolean> {
+    if (!this.isClustered) return false;
+    if ((await this.locate(sandboxId)).is !== 'here') return true;
+    // A drain may have begun at another node a moment ago.
+    this.refresh();
+    return (await this.nodes()).get(this.self)?.draining === true;
+  }
+
   async place(what: Placement): Promise<Place> {
     if (!this.isClustered) return HERE;
     return choosePlace(this.#ctx, [...(await this.nodes()).values()], what);

@@ -16,6 +16,7 @@ import { type AgentClient, FileType, Signal } from '@torpor/envd';
 import type { Gateway } from '@torpor/gateway';
 import {
   type CheckpointId,
+  type CreateRequest,
   type ForkRequest,
   type JobId,
   type SandboxId,
@@ -31,7 +32,10 @@ import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import type { PreviewClient } from './preview-client.ts';
 
 export interface EngineSandboxesContext {
+  /** Its calls are made on the node of the sandbox. */
   readonly engine: Engine;
+  /** The engine of this node: a build whose sandbox is on its own node needs no other node. */
+  readonly here: Pick<Engine, 'create'>;
   readonly connect: ConnectToAgent;
   readonly gateway: Pick<Gateway, 'urlOf'>;
   readonly previews: PreviewClient;
@@ -69,13 +73,23 @@ export class EngineSandboxes implements BuildSandboxes {
 
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
     signal.throwIfAborted();
-    const { engine } = this.#ctx;
     const wanted = { metadata: { [JOB_METADATA_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
     const id =
       from === undefined
-        ? (await engine.create({ org }, wanted)).sandbox.id
+        ? await this.#createNearby(org, wanted)
         : await this.#forkPaused(org, from, { ...wanted, services: [] }, signal);
     return this.#killIfAborted(org, id, signal);
+  }
+
+  async #createNearby(org: string, wanted: CreateRequest): Promise<SandboxId> {
+    const { engine, here } = this.#ctx;
+    const { sandbox } = await here.create({ org }, wanted).catch((thrown: unknown) => {
+      const isRefused =
+        thrown instanceof TorporError && (thrown.code === 'capacity' || thrown.code === 'transitioning');
+      if (isRefused && engine.directory.isClustered) return engine.create({ org }, wanted);
+      throw thrown;
+    });
+    return sandbox.id;
   }
 
   async ofJob(org: string, jobId: JobId): Promise<SandboxId[]> {
@@ -263,6 +277,10 @@ export class EngineSandboxes implements BuildSandboxes {
       this.#ctx.engine.pause({ org, signal }, id),
     );
     return { checkpointId: checkpoint.id };
+  }
+
+  mayMove(id: SandboxId): Promise<boolean> {
+    return this.#ctx.engine.directory.mayMove(id);
   }
 
   async kill(org: string, id: SandboxId): Promise<void> {
