@@ -93,9 +93,9 @@ export class Link {
 
   #end(connection: Connection): void {
     this.#connections.delete(connection);
-    for (const socket of [connection.near, connection.far]) {
-      if (socket !== undefined && !socket.destroyed) socket.resetAndDestroy();
-    }
+    if (!connection.near.destroyed) connection.near.resetAndDestroy();
+    // It may be a Unix socket, which cannot be reset.
+    connection.far?.destroy();
   }
 }
 
