@@ -55,7 +55,7 @@ function baseOf({ fromImage, fromTemplate }: E2bBuildStart, org: string): BuildO
   if (!fromImage === !fromTemplate) throw invalid('Give "fromImage" or "fromTemplate", and not both.');
   if (fromTemplate) {
     const named = parseTemplateReference(fromTemplate, org);
-    if (named.is === 'template') return named;
+    if (named.is !== 'checkpoint') return { is: 'template', name: named.name };
     throw invalid('A build begins with a template that has a name.');
   }
   const reference = fromImage ?? '';
