@@ -152,12 +152,9 @@ export const templateViewSchema = z
     runtime: z.string(),
     /** A built-in template exists in every organisation. A template of the organisation with the same name hides it. */
     builtIn: z.boolean(),
-    public: z
-      .boolean()
-      .default(false)
-      .meta({
-        description: 'Whether other organisations may create sandboxes from it, as `organisation/name`.',
-      }),
+    public: z.boolean().default(false).meta({
+      description: 'Whether other organisations may create sandboxes from it, as `organisation/name`.',
+    }),
     state: templateStateSchema,
     /** The progress of the preparation; for a built-in template that is ready, of its next version. */
     phase: z.string().nullable(),

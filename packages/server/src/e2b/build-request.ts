@@ -73,9 +73,11 @@ function credentialsOf({ fromImageRegistry: registry }: E2bBuildStart) {
       // Google's registries take the key of a service account as a password.
       return { username: '_json_key', password: registry.serviceAccountJson };
     case 'aws':
-      throw new TorporError('capability_unsupported', 'Keys of AWS for a registry: not supported yet.', {
-        hint: 'Use fromImage with the user AWS and the password of `aws ecr get-login-password`.',
-      });
+      return {
+        accessKeyId: registry.awsAccessKeyId,
+        secretAccessKey: registry.awsSecretAccessKey,
+        region: registry.awsRegion,
+      };
   }
 }
 
