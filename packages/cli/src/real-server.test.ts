@@ -184,6 +184,9 @@ describe('the server from the command line', () => {
       const checkpoint = (await run('snapshot', 'web')).stdout.trim();
       expect((await run('template', 'create', 'seeded', '--from', checkpoint)).code).toBe(0);
       expect((await run('template')).stdout).toMatch(/packed.*seeded.*tarred/s);
+      expect((await run('template', 'publish', 'packed')).stdout).toBe('packed is public\n');
+      expect((await run('template')).stdout).toMatch(/packed.*ready, public/);
+      expect((await run('template', 'unpublish', 'packed')).stdout).toBe('packed is private\n');
       for (const name of ['packed', 'tarred', 'seeded']) {
         expect((await run('template', 'rm', name)).stdout).toBe(`${name} is deleted\n`);
       }

@@ -103,6 +103,7 @@ export function viewTemplate(template: Template): TemplateView {
     name,
     runtime,
     builtIn: org === SHARED_ORG,
+    public: definition.public,
     state,
     phase,
     checkpointId,

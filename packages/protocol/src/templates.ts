@@ -134,12 +134,27 @@ export const templateRootSchema = z
   .meta({ id: 'TemplateRoot' });
 export type TemplateRoot = z.infer<typeof templateRootSchema>;
 
+/** Changes of a template that exists. */
+export const templateChangeSchema = z
+  .strictObject({
+    public: z.boolean().meta({
+      description:
+        'Whether other organisations may create sandboxes from it, as `organisation/name`. They get everything that is in ' +
+        'the template, with its environment.',
+    }),
+  })
+  .meta({ id: 'TemplateChange' });
+export type TemplateChange = z.infer<typeof templateChangeSchema>;
+
 export const templateViewSchema = z
   .object({
     name: z.string(),
     runtime: z.string(),
     /** A built-in template exists in every organisation. A template of the organisation with the same name hides it. */
     builtIn: z.boolean(),
+    public: z.boolean().default(false).meta({
+      description: 'Whether other organisations may create sandboxes from it, as `organisation/name`.',
+    }),
     state: templateStateSchema,
     /** The progress of the preparation; for a built-in template that is ready, of its next version. */
     phase: z.string().nullable(),

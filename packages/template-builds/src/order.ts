@@ -41,11 +41,10 @@ export interface BuildOrder extends z.infer<typeof orderSchema> {
   readonly credentials?: RegistryCredentials | undefined;
 }
 
-/** As for `docker login`. */
-export interface RegistryCredentials {
-  readonly username: string;
-  readonly password: string;
-}
+/** As for `docker login`, or keys of an AWS account. */
+export type RegistryCredentials =
+  | { readonly username: string; readonly password: string }
+  | { readonly accessKeyId: string; readonly secretAccessKey: string; readonly region: string };
 
 /** For the row of the build. Null for an order with credentials: only the server that has them can run it. */
 export function storedOrder({ credentials, ...order }: BuildOrder): string | null {

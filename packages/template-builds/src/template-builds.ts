@@ -29,7 +29,7 @@ import {
 import { BuildLog, type LogLine, type LogPage, readLog } from './build-log.ts';
 import { BuildRun, definitionOf, temporaryName } from './build-run.ts';
 import { FileStore, type FindRemoteUpload } from './files/file-store.ts';
-import { type BuildOrder, parseOrder, storedOrder } from './order.ts';
+import { type BuildOrder, parseOrder, type RegistryCredentials, storedOrder } from './order.ts';
 import type { TemplateBuildSettings } from './settings.ts';
 import { Slots } from './slots.ts';
 
@@ -189,7 +189,7 @@ export class TemplateBuilds {
 
   async #run(build: TemplateBuild, order: BuildOrder, stopped: AbortSignal): Promise<void> {
     const { clock, db, report, settings } = this.#ctx;
-    const hidden = [order.credentials?.password ?? ''];
+    const hidden = order.credentials === undefined ? [] : [secretOf(order.credentials)];
     const log = new BuildLog({ db, clock, report, maxLines: settings.maxLogLines }, build.id, hidden);
     if (build.runs > 0)
       log.line('warn', 'The server stopped during the build. It goes on behind the last finished step.');
@@ -308,6 +308,10 @@ export class TemplateBuilds {
     const { message: reason } = serverStopped();
     await db.transaction((tx) => setFailed(tx, ours, { reason, step: null }, clock.now()));
   }
+}
+
+function secretOf(credentials: RegistryCredentials): string {
+  return 'password' in credentials ? credentials.password : credentials.secretAccessKey;
 }
 
 function tooMany(limit: number, which: string): TorporError {

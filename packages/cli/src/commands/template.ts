@@ -73,6 +73,21 @@ export const define: Define = (command, handler) => {
     .argument('<name>', 'name of the built-in template')
     .option('--wait', 'wait until new sandboxes use it')
     .action(handler<{ wait?: boolean }>((cli, [name = ''], options) => rebuild(cli, name, options)));
+  for (const [verb, isPublic, summary] of [
+    ['publish', true, 'let other organisations create sandboxes from it, as organisation/name'],
+    ['unpublish', false, 'end that; sandboxes that exist do not change'],
+  ] as const)
+    command
+      .command(verb)
+      .summary(summary)
+      .argument('<name>', 'name of the template')
+      .action(
+        handler(async (cli, [name = '']) => {
+          const { templates } = await cli.torpor();
+          const changed = await templates[verb](name, { signal: cli.signal });
+          cli.answer(changed, () => `${name} is ${isPublic ? 'public' : 'private'}`);
+        }),
+      );
   command
     .command('rm')
     .alias('delete')
@@ -133,10 +148,16 @@ function limitsOf({ resources: { memoryMb, cpus } }: TemplateView): string {
   return limits.length === 0 ? '-' : limits.join(', ');
 }
 
-function stateOf({ builtIn, state, phase, error, root }: TemplateView): string {
+function stateOf({ builtIn, public: isPublished, state, phase, error, root }: TemplateView): string {
   if (state === 'failed') return `failed: ${error?.message}`;
   if (state === 'preparing') return `preparing: ${phase ?? 'started'}`;
-  const kind = !builtIn ? state : root?.kind === 'host' ? 'built in, a view of the host' : 'built in';
+  const kind = isPublished
+    ? `${state}, public`
+    : !builtIn
+      ? state
+      : root?.kind === 'host'
+        ? 'built in, a view of the host'
+        : 'built in';
   return phase === null ? kind : `${kind} (${phase})`;
 }
 

@@ -308,6 +308,50 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     });
   });
 
+  describe('that is published', () => {
+    const other = { org: 'other' };
+
+    it('starts sandboxes of other organisations, which cannot see, change or list it', async () => {
+      await make('app', { env: { A: '1' }, services: [web] });
+      await refused(engine.create(other, { template: 'org/app' }), 'not_found');
+      expect(await engine.publishTemplate('org', 'app', true)).toMatchObject({ public: true });
+      const { sandbox } = await engine.create(other, { template: 'org/app', fallback: ['template'] });
+      expect(sandbox).toMatchObject({ template: 'org/app', services: [web] });
+      expect(world.runtime.look(sandbox.id)?.files).toEqual({ '/root': 'a root' });
+      expect((await engine.create(caller, { template: 'org/app' })).sandbox.state).toBe('running');
+      await refused(engine.create(other, { template: 'app' }), 'not_found');
+      await refused(engine.create(other, { template: 'org/base' }), 'not_found');
+      await refused(engine.publishTemplate('other', 'app', false), 'not_found');
+      for (const change of [
+        () => engine.deleteTemplate('other', 'org/app'),
+        () => engine.copyTemplate('other', 'org/app', ['mine']),
+        () => engine.publishTemplate('other', 'org/app', false),
+        () => engine.publishTemplate('org', 'base', true),
+      ])
+        await refused(change(), 'forbidden');
+      expect((await engine.templates('other')).map(({ name }) => name)).not.toContain('app');
+    });
+
+    it('stays published in its next version, until that is ended; sandboxes stay', async () => {
+      await make('app');
+      await engine.publishTemplate('org', 'app', true);
+      const { id } = (await engine.create(other, { template: 'org/app' })).sandbox;
+      const { checkpoint } = await engine.snapshot(caller, (await engine.create(caller, {})).sandbox.id);
+      for (const name of ['app', 'app:v2'])
+        expect(await engine.nameTemplate('org', { name, from: checkpoint.id }, 'replace')).toMatchObject({
+          public: true,
+          checkpointId: checkpoint.id,
+        });
+      expect((await engine.create(other, { template: 'org/app:v2' })).sandbox.baseId).toBe(checkpoint.id);
+      await engine.publishTemplate('org', 'app', false);
+      await refused(engine.create(other, { template: 'org/app' }), 'not_found');
+      await engine.deleteTemplate('org', 'app');
+      await engine.pause(other, id);
+      await engine.resume(other, id);
+      expect(await engine.get('other', id)).toMatchObject({ state: 'running', template: 'org/app' });
+    });
+  });
+
   describe('with the name of a built-in one', () => {
     it('takes its place in its organisation alone, until it is deleted', async () => {
       const builtIn = await engine.template('org', 'base');

@@ -55,7 +55,7 @@ function baseOf({ fromImage, fromTemplate }: E2bBuildStart, org: string): BuildO
   if (!fromImage === !fromTemplate) throw invalid('Give "fromImage" or "fromTemplate", and not both.');
   if (fromTemplate) {
     const named = parseTemplateReference(fromTemplate, org);
-    if (named.is === 'template') return named;
+    if (named.is !== 'checkpoint') return { is: 'template', name: named.name };
     throw invalid('A build begins with a template that has a name.');
   }
   const reference = fromImage ?? '';
@@ -73,9 +73,11 @@ function credentialsOf({ fromImageRegistry: registry }: E2bBuildStart) {
       // Google's registries take the key of a service account as a password.
       return { username: '_json_key', password: registry.serviceAccountJson };
     case 'aws':
-      throw new TorporError('capability_unsupported', 'Keys of AWS for a registry: not supported yet.', {
-        hint: 'Use fromImage with the user AWS and the password of `aws ecr get-login-password`.',
-      });
+      return {
+        accessKeyId: registry.awsAccessKeyId,
+        secretAccessKey: registry.awsSecretAccessKey,
+        region: registry.awsRegion,
+      };
   }
 }
 

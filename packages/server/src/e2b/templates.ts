@@ -34,8 +34,16 @@ export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
   }
 
   app.get('/templates/aliases/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
-    const { name, all } = await request.deadline.run(() => find(request.identity.org, request.params.id));
-    return { templateID: name, public: all.some(({ builtIn }) => builtIn) };
+    const { org } = request.identity;
+    const named = parseTemplateReference(request.params.id, org);
+    return request.deadline.run(async () => {
+      if (named.is === 'published') {
+        await engine.template(org, named.name);
+        return { templateID: named.name, public: true };
+      }
+      const { name, all } = await find(org, request.params.id);
+      return { templateID: name, public: all.some(isPublic) };
+    });
   });
 
   app.get('/templates/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
@@ -107,14 +115,13 @@ export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
       { schema: { hide: true, params: templateParams, body: z.object({ public: z.boolean().nullish() }) } },
       async (request) => {
         const { org } = request.identity;
-        const { name } = await request.deadline.run(() => find(org, request.params.id));
-        if (request.body.public === true)
-          throw new TorporError(
-            'capability_unsupported',
-            'Public templates: not supported. A template belongs to its organisation alone.',
-            { hint: 'Build the template in the other organisation too.' },
-          );
-        return { names: [`${org}/${name}`] };
+        const { public: isWanted } = request.body;
+        return request.deadline.run(async () => {
+          const { name, all } = await find(org, request.params.id);
+          if (typeof isWanted === 'boolean')
+            for (const version of all) await engine.publishTemplate(org, version.name, isWanted);
+          return { names: [`${org}/${name}`] };
+        });
       },
     );
   }
@@ -187,6 +194,10 @@ function builtShape({ id, status, resources, createdAt, updatedAt, finishedAt }:
   };
 }
 
+function isPublic({ builtIn, public: isPublished }: TemplateView): boolean {
+  return builtIn || isPublished;
+}
+
 function uuidOf(text: string): string {
   const hex = createHash('sha256').update(text).digest('hex');
   // Version 8 is for ids of one's own making.
@@ -202,7 +213,7 @@ function templateShape({ name, all }: Versions, makers: readonly TemplateBuild[]
     buildID,
     buildStatus: status,
     ...limitsOf(first.resources),
-    public: first.builtIn,
+    public: all.some(isPublic),
     aliases: [name],
     names: [name],
     createdAt,
