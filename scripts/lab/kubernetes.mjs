@@ -66,10 +66,11 @@ func main() {
 /** Builds what is missing. @param {(line: string) => void} say */
 export async function buildKubernetesLab(say) {
   const go = requireGo();
-  for (const name of Object.keys(GO_PROGRAMS)) await buildMissing(go, name, say);
-  if (!existsSync(pauseProgram())) await buildPause(go);
-  if (!existsSync(agentSandboxManifests())) await copyManifests(go);
+  // What takes seconds comes first: when it cannot be had, nobody waits for the rest.
   if (!existsSync(debianRoot())) unpackDebian();
+  if (!existsSync(agentSandboxManifests())) await copyManifests(go);
+  if (!existsSync(pauseProgram())) await buildPause(go);
+  for (const name of Object.keys(GO_PROGRAMS)) await buildMissing(go, name, say);
 }
 
 /** The program that checks and installs the chart. @param {(line: string) => void} say */
@@ -152,7 +153,8 @@ async function buildPause(go) {
   await inPlace(dirname(pauseProgram()), async (place, made) => {
     writeFileSync(join(place, 'go.mod'), 'module pause\n');
     writeFileSync(join(place, 'main.go'), PAUSE_SOURCE);
-    await run(go, ['build', '-ldflags', '-s -w', '-o', join(made, 'pause'), '.'], place);
+    const build = ['build', '-ldflags', '-s -w', '-o', join(made, 'pause'), '.'];
+    execFileSync(go, build, { cwd: place, env: environment(), stdio: 'pipe' });
   });
 }
 

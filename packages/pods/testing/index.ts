@@ -1,6 +1,7 @@
 export { loadAllYaml } from '@kubernetes/client-node';
 export { writeOciArchive } from '../src/image/oci-archive.ts';
 export { FakeApi, type FakeObject, type Fault } from './fake-api.ts';
+export { HollowCluster, whyNotHollow } from './hollow-cluster.ts';
 export { type LabApiServer, startLabApiServer } from './lab-api-server.ts';
 export { type LabCluster, startLabCluster } from './lab-cluster.ts';
 export { AGENT_IMAGE, PLAIN_IMAGE } from './lab-images.ts';
