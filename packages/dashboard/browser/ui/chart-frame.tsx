@@ -31,7 +31,7 @@ export function ChartFrame({ title, summary, span, lines, legend, children }: Ch
       <div class="plot">
         {lines.map(({ share, text }) => (
           <span key={text} class="plot-line" style={{ bottom: `${share * 100}%` }} aria-hidden="true">
-            {text}
+            <span>{text}</span>
           </span>
         ))}
         {children}
