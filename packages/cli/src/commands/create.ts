@@ -83,6 +83,7 @@ export const define: Define = (command, handler) => {
     .option('--secret <name>', 'secret that it uses and never sees (repeatable)', collectValues)
     .option('--memory <MB>', 'memory limit', parseNumber)
     .option('--cpus <n>', 'processor limit', parseNumber)
+    .option('--disk <MB>', 'disk limit', parseNumber)
     .option('--runtime <name>', "runtime (default: the server's)");
   addExamples(command, {
     examples: [
@@ -107,7 +108,7 @@ export const define: Define = (command, handler) => {
 };
 
 function requestOf(options: CreateOptions): CreateRequest {
-  const { memory, cpus, network, secret, env, metadata, service } = options;
+  const { memory, cpus, disk, network, secret, env, metadata, service } = options;
   return withoutUndefined({
     name: options.name,
     template: options.template,
@@ -131,7 +132,9 @@ function requestOf(options: CreateOptions): CreateRequest {
         ? undefined
         : withoutUndefined({ mode: network, secrets: secret }),
     resources:
-      memory === undefined && cpus === undefined ? undefined : withoutUndefined({ memoryMb: memory, cpus }),
+      memory === undefined && cpus === undefined && disk === undefined
+        ? undefined
+        : withoutUndefined({ memoryMb: memory, cpus, diskMb: disk }),
   }) as CreateRequest;
 }
 
