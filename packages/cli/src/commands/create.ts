@@ -30,6 +30,7 @@ interface CreateOptions {
   secret?: readonly string[];
   memory?: number;
   cpus?: number;
+  disk?: number;
   runtime?: string;
 }
 
