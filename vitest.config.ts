@@ -19,6 +19,8 @@ export default defineConfig(({ mode }) => {
       maxWorkers: campaigns ? 2 : 3,
       testTimeout: campaigns ? 3_600_000 : 30_000,
       hookTimeout: 30_000,
+      // An event that is awaited by asking again may come late on a busy machine; vitest alone would wait for one second.
+      expect: { poll: { timeout: campaigns ? 60_000 : 20_000 } },
       // Named, because vitest would otherwise choose by who is looking.
       reporters: ['default'],
       // What a campaign has counted is worth reading also when it passed.

@@ -6,7 +6,7 @@ export function sha256Of(content: string | Buffer): string {
   return createHash('sha256').update(content).digest('hex');
 }
 
-const CHUNK = 1024 * 1024;
+const CHUNK = 256 * 1024;
 
 /**
  * The sha256 of the content of a file, in hexadecimal digits. All chunks are read into one buffer: a stream allocates a new
