@@ -10,7 +10,8 @@ export default defineConfig(({ mode }) => {
         (dir) => `${dir}/**/${pattern}`,
       ),
       exclude: [...configDefaults.exclude, ...(campaigns ? [] : ['**/*.campaign.test.ts'])],
-      globalSetup: ['tests/setup/postgres.ts'],
+      globalSetup: ['tests/setup/postgres.ts', 'tests/setup/leftovers.ts'],
+      setupFiles: ['tests/setup/record-directories.ts'],
       // A root of 700 MB for each data directory would take most of the time; `debian-base.campaign.test.ts` uses one.
       env: { TORPOR_BASE: process.env['TORPOR_BASE'] ?? 'host' },
       // Tests open sockets, databases and processes: one that leaks must not share a process with the next.
