@@ -4,7 +4,7 @@
  * Files that the kernel answers from memory are read synchronously, in slices: handing each of these thousands of short
  * reads to Node's thread pool takes ten times as long.
  */
-import { readdirSync, readFileSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, readSync } from 'node:fs';
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 import type { HostProcesses, Listener, ProcessFacts, ProcessState } from './host-processes.ts';
@@ -106,11 +106,27 @@ class LinuxProcesses implements HostProcesses {
 
 export const linuxProcesses: HostProcesses = new LinuxProcesses();
 
+/**
+ * The buffer of all synchronous reads, which end before the next one begins. `readFileSync` allocates a new buffer for each
+ * file: with thousands of reads, the collection of these buffers would take most of the time.
+ */
+let shared = Buffer.allocUnsafeSlow(4096);
+
 function text(path: string): string {
+  let file: number | undefined;
   try {
-    return readFileSync(path, 'latin1');
+    file = openSync(path, 'r');
+    let length = 0;
+    for (;;) {
+      const read = readSync(file, shared, length, shared.length - length, null);
+      if (read === 0) return shared.toString('latin1', 0, length);
+      length += read;
+      if (length === shared.length) shared = Buffer.concat([shared], 2 * length);
+    }
   } catch {
     return '';
+  } finally {
+    if (file !== undefined) closeSync(file);
   }
 }
 

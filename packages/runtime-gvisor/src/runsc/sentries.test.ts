@@ -42,4 +42,13 @@ describe('a known sentry', () => {
     await ended;
     expect(await sentries.isSentryOf(pid, 'abc-1')).toBe(false);
   });
+
+  it('is recognised by a command line of any length', async () => {
+    const script = ['-c', 'read -r _', ...SENTRY.slice(1, -1), 'x'.repeat(20_000), 'abc-1'];
+    const long = spawn('sh', script, { argv0: 'runsc-sandbox' });
+    const ended = once(long, 'exit');
+    expect(await new KnownSentries(ROOT).isSentryOf(long.pid as number, 'abc-1')).toBe(true);
+    long.kill('SIGKILL');
+    await ended;
+  });
 });

@@ -5,9 +5,10 @@
  * runsc knows both only from the state files in its root directory. Those files can be lost while the processes live,
  * can outlive a reboot, and count a dead sentry as running until the host's init process has reaped it.
  */
-import { readlinkSync, statSync } from 'node:fs';
-import { readdir, readFile } from 'node:fs/promises';
+import { closeSync, openSync, read, readlinkSync, statSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { linuxProcesses } from '@torpor/host';
 
 export interface RunscProcess {
@@ -120,8 +121,28 @@ export function recognise(
   return { container: name === 'runsc-sandbox' ? (argv.at(-1) ?? '') : null, bundle };
 }
 
-/** Asynchronous, because the read blocks while the process is busy with its memory map. */
+const readFrom = promisify(read);
+/** Longer than the command line of a sentry, and short enough for Node's pool of buffers. */
+const PIECE = 2048;
+
+/**
+ * Only the read is asynchronous, because it alone blocks while the process is busy with its memory map. `readFile` would go
+ * through the thread pool five times for each process of the host.
+ */
 async function commandLine(pid: number): Promise<string[]> {
-  const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
-  return line.split('\0').slice(0, -1);
+  let file: number | undefined;
+  try {
+    file = openSync(`/proc/${pid}/cmdline`, 'r');
+    const pieces: Buffer[] = [];
+    for (;;) {
+      const { bytesRead, buffer } = await readFrom(file, Buffer.allocUnsafe(PIECE), 0, PIECE, null);
+      pieces.push(buffer.subarray(0, bytesRead));
+      // The kernel fills the buffer when there is more.
+      if (bytesRead < PIECE) return Buffer.concat(pieces).toString().split('\0').slice(0, -1);
+    }
+  } catch {
+    return [];
+  } finally {
+    if (file !== undefined) closeSync(file);
+  }
 }
