@@ -340,7 +340,8 @@ export class GvisorRuntime implements Runtime {
         throw new TorporError('internal', 'The frozen sandbox has lost its network.');
       if (state === 'frozen') return runsc.thaw(record.container, signal);
       await runsc.cancelImage(id);
-      if (runsc.mayBeFrozen(id)) await runsc.settleFreeze(id, await agentAnswers(record, signal), signal);
+      if (runsc.mayBeFrozen(id))
+        await runsc.settleFreeze(id, await agentAnswers(record, this.#ctx.clock, signal), signal);
     });
   }
 

@@ -54,13 +54,17 @@ const ANSWER_MS = 10_000;
 /** Whether the agent answers. A frozen sandbox accepts connections, but none of its programs answers. */
 export async function agentAnswers(
   { guestAddress, token }: { readonly guestAddress: string; readonly token: string },
+  clock: Clock,
   signal: AbortSignal,
 ): Promise<boolean> {
   const agent = agentAt(guestAddress, token);
-  const bound = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
+  const over = new AbortController();
+  const patience = clock.sleep(ANSWER_MS, AbortSignal.any([signal, over.signal])).then(isFalse, isFalse);
   try {
-    return await agent.health({ signal: bound }).then(isTrue, isFalse);
+    return await Promise.race([agent.health().then(isTrue, isFalse), patience]);
   } finally {
+    over.abort();
+    // Resets the connection. An aborted call would only close it, and a sandbox whose memory is written must have none.
     agent.close();
     signal.throwIfAborted();
   }
