@@ -13,7 +13,8 @@ import { type ClusterNode, type ClusterWorld, makeClusterWorld } from './cluster
 
 const postgres = inject('postgresUrl');
 const noGvisor = await whyNoGvisor();
-const LEASE = ['engine.nodeLeaseMs=8s', 'engine.nodeStopMs=2s'];
+/** Long against the pauses of a busy machine. */
+const LEASE = ['engine.nodeLeaseMs=20s', 'engine.nodeStopMs=2s'];
 
 /** Answers each turn in two parts. The second one waits for a file, and has a number that is only in memory. */
 const SLOW_PROGRAM = `
@@ -144,8 +145,9 @@ describe.skipIf(postgres === null)('work whose sandbox is on another node', { ti
     expect(alive).toEqual([{ id: sandboxOf(ready) }]);
   });
 
-  it('a template build uses files that were uploaded at another node', async () => {
-    world = await makeClusterWorld(postgres ?? '', { settings: LEASE });
+  // Only gVisor's sandboxes have the accounts that the steps need.
+  it.skipIf(noGvisor !== null)('a template build uses files that were uploaded at another node', async () => {
+    world = await makeClusterWorld(postgres ?? '', { runtime: 'gvisor', settings: LEASE });
     const [a, b] = [await world.start('a'), await world.start('b')];
     const ask = (node: ClusterNode, method: string, path: string, body?: Buffer | object) =>
       new Promise<{ status: number; body: string }>((resolve, reject) => {
@@ -180,7 +182,8 @@ describe.skipIf(postgres === null)('work whose sandbox is on another node', { ti
     await expect
       .poll(async () => (await status()).status, { timeout: 120_000, interval: 500 })
       .not.toBe('building');
-    expect(await status()).toMatchObject({ status: 'ready' });
+    const built = await status();
+    expect(built.status, JSON.stringify(built)).toBe('ready');
     const sandbox = await a.torpor.sandboxes.create({ template: 'app' });
     expect((await b.torpor.sandboxes.exec(sandbox.id, 'cat hello.txt')).stdout).toBe('from a');
   });
