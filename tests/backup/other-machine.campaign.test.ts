@@ -27,7 +27,7 @@ describe.skipIf(why !== null)('a backup of sandboxes of base', { timeout: 300_00
     for (const name of ['data', 'again'])
       await destroyDataDirectory(at(name), { force: true, signal: options.signal }).catch(() => {});
     await rm(top, { recursive: true });
-  });
+  }, 120_000);
 
   /** Runs a command where `/usr` has other files: a layer over it, in a mount namespace of its own. */
   async function otherMachine(): Promise<[string, ...string[]]> {

@@ -25,6 +25,8 @@ export const STORE = labMissing === undefined ? 'S3' : `a directory (${labMissin
 interface NodeOptions {
   readonly env?: Readonly<Record<string, string>>;
   readonly flags?: readonly string[];
+  /** Where another version of Torpor is checked out, which runs this node. */
+  readonly version?: string | undefined;
 }
 
 export interface ClusterNode extends TorporProcess {
@@ -98,7 +100,7 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
       if (links === undefined) throw new Error('This world has no links.');
       return links;
     },
-    async start(name, { env = {}, flags = [] } = {}) {
+    async start(name, { env = {}, flags = [], version } = {}) {
       const { data, port, links } = await placeOf(name);
       const process = await startTorpor(
         data.path,
@@ -111,7 +113,7 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
           ...settings.flatMap((setting) => ['--set', setting]),
           ...flags,
         ],
-        logs === undefined ? undefined : withErrorsIn(join(logs, `${name}.log`)),
+        version === undefined ? programFor(logs, name) : programOf(version),
       );
       const node = { ...process, name, port, dataDir: data.path };
       running.add(node);
@@ -136,6 +138,16 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
 
 function onThisMachine(port: number): LinkTarget {
   return { host: '127.0.0.1', port };
+}
+
+function programFor(logs: string | undefined, name: string): [string, ...string[]] | undefined {
+  return logs === undefined ? undefined : withErrorsIn(join(logs, `${name}.log`));
+}
+
+/** Leaves out the program of this version, which comes first. */
+function programOf(version: string): [string, ...string[]] {
+  const old = join(version, 'packages/cli/bin/torpor.mjs');
+  return ['sh', '-c', `shift; exec '${process.execPath}' '${old}' "$@"`, 'sh'];
 }
 
 /** The process id stays that of the server. */

@@ -185,6 +185,47 @@ describe.skipIf(postgres === null)(`two nodes with a store in ${STORE}`, () => {
     expect((await use()).status).toBe(401);
   });
 
+  it('deliver turns to a sandbox of the other node', async () => {
+    const session = await other.torpor.sessions.getOrSpawn('chat', {
+      program: { command: 'cat', mode: 'turn' },
+      spawn: false,
+    });
+    await session.rebind({ sandboxId: sandbox.id });
+    expect(await session.send('hello')).toMatchObject({
+      state: 'done',
+      output: 'hello',
+      sandboxId: sandbox.id,
+    });
+    await expect.poll(() => world.query('SELECT worked_by FROM sessions')).toEqual([{ worked_by: null }]);
+    await other.torpor.sandboxes.pause(sandbox.id);
+    // The sandbox wakes on its own node, although the other one delivers.
+    expect(await session.send('again')).toMatchObject({ state: 'done', output: 'again' });
+    expect(await world.query('SELECT node FROM sandboxes WHERE id = $1', [sandbox.id])).toEqual([
+      { node: home.name },
+    ]);
+  }, 60_000);
+
+  it('verify checkpoints, end jobs and show operations, whichever of them is asked', async () => {
+    const { id: sandboxId } = await home.torpor.sandboxes.create();
+    const { id } = await home.torpor.sandboxes.snapshot(sandboxId, { name: 'kept' });
+    for (const node of [home, other]) {
+      const { torpor } = node;
+      expect(await torpor.checkpoints.get(id)).toMatchObject({ id, health: 'ok' });
+      expect((await torpor.checkpoints.verify(id)).verifiedAt).not.toBeNull();
+      // The sandbox goes on from it.
+      await expect(torpor.checkpoints.delete(id)).rejects.toMatchObject({ code: 'conflict' });
+      const job = await torpor.sandboxes.execInBackground(sandboxId, 'sleep 1000');
+      const path = `/v1/jobs/${job.jobId}`;
+      expect(JSON.parse((await ask(node, path, key)).text)).toMatchObject({ state: 'running' });
+      expect((await ask(node, `${path}?graceSeconds=0`, key, 'DELETE')).status).toBe(200);
+      expect(JSON.parse((await ask(node, path, key)).text)).not.toMatchObject({ state: 'running' });
+      const [last] = JSON.parse((await ask(node, `/v1/operations?sandboxId=${sandboxId}`, key)).text).items;
+      const operation = JSON.parse((await ask(node, `/v1/operations/${last.id}`, key)).text);
+      expect(operation).toMatchObject({ id: last.id, outcome: 'succeeded' });
+    }
+    await other.torpor.sandboxes.kill(sandboxId);
+  }, 60_000);
+
   it('refuse the header of a hop, and calls between nodes, from a client with a valid key', async () => {
     const forged = `v1 a b ${Date.now()} ${'0'.repeat(32)} 1 6.6.6.6 https 443 ${'0'.repeat(64)}`;
     for (const node of [home, other]) {
@@ -194,6 +235,9 @@ describe.skipIf(postgres === null)(`two nodes with a store in ${STORE}`, () => {
     }
     const internal = `/v1/cluster/sandboxes/${sandbox.id}/resume?org=default`;
     expect(await ask(other, internal, key, 'POST')).toMatchObject({ status: 404 });
+    expect(await ask(other, '/v1/cluster/engine/kill', key, 'POST')).toMatchObject({ status: 404 });
+    const upload = `/v1/cluster/template-files/${'a'.repeat(64)}?org=default`;
+    expect(await ask(other, upload, key)).toMatchObject({ status: 404 });
   });
 
   it('keep their leases while all their transactions wait for what a cut-off server has locked', async () => {

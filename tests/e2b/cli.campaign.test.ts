@@ -82,7 +82,10 @@ describe.skipIf(noGvisor !== null)('E2B’s command line, in gVisor', () => {
     const from = (await e2b('sandbox', 'create', 'from-cli', '--detach')).trim();
     expect(await e2b('sandbox', 'exec', from, 'cat /opt/two; pgrep -c -x sleep')).toBe('one1\n');
     await e2b('sandbox', 'kill', from);
+    await e2b('template', 'publish', 'from-cli', '--yes');
+    expect(await e2b('template', 'list')).toMatch(/Public +from-cli/);
     await e2b('template', 'unpublish', 'from-cli', '--yes');
+    expect(await e2b('template', 'list')).toMatch(/Private +from-cli/);
     await e2b('template', 'delete', 'from-cli', '--yes');
     expect(await e2b('template', 'list')).not.toMatch(/from-cli/);
   });

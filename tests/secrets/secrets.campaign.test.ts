@@ -67,7 +67,7 @@ describe.skipIf(why !== null)('a secret of a sandbox', { timeout: 180_000 }, () 
     await world
       .agent(await instanceOf(sandbox))
       .then((agent) => agent.files.write('/tmp/outside.pem', outside.authority));
-  });
+  }, 120_000);
   beforeEach(() => void outside.requests.splice(0));
   afterAll(async () => {
     await engine.stop();
@@ -75,7 +75,7 @@ describe.skipIf(why !== null)('a secret of a sandbox', { timeout: 180_000 }, () 
     await world.close();
     await fresh.dispose();
     await outside.close();
-  });
+  }, 60_000);
 
   const instanceOf = async (sandboxId: SandboxId) => {
     const { generation } = await engine.get(DEFAULT_ORG, sandboxId);

@@ -45,7 +45,7 @@ export interface BuildWorld {
 /** Deletes all builds, which is faster than a new database. */
 export async function emptyBuilds(db: Database): Promise<void> {
   await db.transaction(async (tx) => {
-    for (const table of ['logs', 'events', 'files', 'jobs', 'projects', 'usage', 'durations']) {
+    for (const table of ['logs', 'events', 'files', 'jobs', 'projects', 'usage', 'durations', 'leftovers']) {
       await tx.query(`DELETE FROM build_${table}`);
     }
     await tx.query('DELETE FROM queue_jobs');

@@ -57,6 +57,8 @@ const FIRST_PID = 100;
 export class FakeProvider implements BuildSandboxes {
   readonly sandboxes = new Map<SandboxId, FakeSandbox>();
   readonly calls: Call[] = [];
+  /** Whether sandboxes may move to another node. */
+  moving = false;
   /** Capabilities of the runtime. */
   can: BuildCapabilities = { pause: 'memory', fork: true };
   /** The domain of preview URLs, which tests change. */
@@ -195,6 +197,11 @@ export class FakeProvider implements BuildSandboxes {
     sandbox.state = 'paused';
     sandbox.checkpointId = makeId('ckpt', randomBytes);
     return { checkpointId: sandbox.checkpointId };
+  }
+
+  async mayMove(id: SandboxId): Promise<boolean> {
+    await this.#note('mayMove', id);
+    return this.moving;
   }
 
   async kill(_: string, id: SandboxId): Promise<void> {

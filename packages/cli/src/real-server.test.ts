@@ -169,9 +169,12 @@ describe('the server from the command line', () => {
     try {
       await writeFile(join(place, 'hello'), 'from a directory');
       const start = ['--start', 'serve', '--port', '3000', '--ready-path', '/', '-e', 'A=1'];
+      start.push('--memory', '512', '--cpus', '1.5');
       const made = await json<TemplateView>('template', 'create', 'packed', '--from', place, ...start);
       const service = { name: 'start', command: 'serve', port: 3000, ready: { path: '/' } };
-      expect(made).toMatchObject({ state: 'ready', services: [service] });
+      const resources = { memoryMb: 512, cpus: 1.5 };
+      expect(made).toMatchObject({ state: 'ready', services: [service], resources });
+      expect((await run('template')).stdout).toMatch(/packed.*512 MB, 1\.5 cpus/);
       const { id: packed } = await json<SandboxView>('create', '-t', 'packed');
       expect(server.runtime.look(packed)?.files['/root']).toContain('from a directory');
       await writeFile(join(place, 'root.tar'), 'from an archive');
@@ -181,6 +184,9 @@ describe('the server from the command line', () => {
       const checkpoint = (await run('snapshot', 'web')).stdout.trim();
       expect((await run('template', 'create', 'seeded', '--from', checkpoint)).code).toBe(0);
       expect((await run('template')).stdout).toMatch(/packed.*seeded.*tarred/s);
+      expect((await run('template', 'publish', 'packed')).stdout).toBe('packed is public\n');
+      expect((await run('template')).stdout).toMatch(/packed.*ready, public/);
+      expect((await run('template', 'unpublish', 'packed')).stdout).toBe('packed is private\n');
       for (const name of ['packed', 'tarred', 'seeded']) {
         expect((await run('template', 'rm', name)).stdout).toBe(`${name} is deleted\n`);
       }

@@ -324,7 +324,18 @@ describe('requests', () => {
         '-e',
         'B=',
       ],
-      ...['-m', 'app=x', '--service', 'app:3000=npm run dev', '--network', 'none', '--memory', '256'],
+      ...[
+        '-m',
+        'app=x',
+        '--service',
+        'app:3000=npm run dev',
+        '--network',
+        'none',
+        '--memory',
+        '256',
+        '--disk',
+        '512',
+      ],
     );
     expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({
       name: 'web',
@@ -336,7 +347,7 @@ describe('requests', () => {
       metadata: { app: 'x' },
       services: [{ name: 'app', port: 3000, command: 'npm run dev' }],
       network: { mode: 'none' },
-      resources: { memoryMb: 256 },
+      resources: { memoryMb: 256, diskMb: 512 },
     });
     await run('create');
     expect(server.requests[1]?.body).toBe('{}');

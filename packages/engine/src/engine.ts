@@ -71,6 +71,7 @@ import {
   nameTemplate,
   nameTemplates,
   prepareTemplate,
+  publishTemplate,
   refuseTemplate,
 } from './verbs/templates.ts';
 import { verify } from './verbs/verify.ts';
@@ -98,6 +99,7 @@ const VERBS = {
   nameTemplate,
   nameTemplates,
   copyTemplate,
+  publishTemplate,
   deleteTemplate,
   setTemplatePhase,
   trackProcess,

@@ -1,5 +1,7 @@
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type RequestListener, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
@@ -66,6 +68,37 @@ describe('the client of an agent', () => {
     const client = connectAgent({ socketPath });
     open.push(() => client.close());
     expect(await client.envs()).toEqual({ A: '1' });
+  });
+
+  it('uses a connection for its first call that was opened before', async () => {
+    const server = await serve((_, response) => void response.writeHead(204).end());
+    const opened: (number | undefined)[] = [];
+    server.on('connection', ({ remotePort }) => opened.push(remotePort));
+    const used: (number | undefined)[] = [];
+    server.on('request', ({ socket }) => used.push(socket.remotePort));
+    const { port } = server.address() as AddressInfo;
+    const client = connectAgent({ baseUrl: `http://127.0.0.1:${port}` });
+    client.preconnect();
+    await vi.waitFor(() => expect(opened).toHaveLength(1));
+
+    await client.health();
+
+    expect(used).toEqual(opened);
+    client.close();
+  });
+
+  it('connects again when the connection that was opened before has failed, and closes one that is not used', async () => {
+    const server = await serve((_, response) => void response.writeHead(204).end());
+    const { port } = server.address() as AddressInfo;
+    const client = connectAgent({ baseUrl: `http://127.0.0.1:${port}` });
+    server.once('connection', (socket) => socket.destroy());
+    client.preconnect();
+    await once(server, 'connection');
+    await client.health().catch(() => client.health());
+    client.preconnect();
+    const [unused] = await once(server, 'connection');
+    client.close();
+    await once(unused, 'close');
   });
 
   it('streams files in both directions', async () => {

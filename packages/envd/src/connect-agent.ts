@@ -8,7 +8,8 @@
  * ```
  */
 import { Agent } from 'node:http';
-import type { Socket } from 'node:net';
+import { Agent as TlsAgent } from 'node:https';
+import { connect, type Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { create, toJsonString } from '@bufbuild/protobuf';
@@ -35,7 +36,11 @@ import { type EndedProcess, endedProcess } from './process-ends.ts';
 import { type TurnReceipt, type TurnRequest, turnReceipt } from './turns.ts';
 import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
 
-export type ConnectAgentOptions = { readonly accessToken?: string | undefined } & (
+export type ConnectAgentOptions = {
+  readonly accessToken?: string | undefined;
+  /** Sent with every call, for a proxy before the agent. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+} & (
   | { readonly baseUrl: string; readonly socketPath?: never }
   | { readonly socketPath: string; readonly baseUrl?: never }
 );
@@ -62,6 +67,8 @@ export interface WrittenFile {
 export interface AgentClient {
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
+  /** Opens a connection that the next call uses, except over TLS. Never fails: the call does. */
+  preconnect(): void;
   /** Resolves when the agent answers. */
   health(options?: CallOptions): Promise<void>;
   /** `credential` is the current one; the request may set the next one. */
@@ -104,11 +111,16 @@ const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 const MAX_PORT = 65_535;
 
 export function connectAgent(options: ConnectAgentOptions): AgentClient {
-  const pool = new Agent({ keepAlive: true });
   const baseUrl = options.baseUrl ?? 'http://agent';
+  const pool = baseUrl.startsWith('https:')
+    ? new TlsAgent({ keepAlive: true })
+    : new PreconnectedPool({ keepAlive: true });
+  const preconnected = pool instanceof PreconnectedPool ? pool : undefined;
   const address: AgentAddress = { baseUrl, socketPath: options.socketPath, pool };
-  const authorization: Record<string, string> =
-    options.accessToken === undefined ? {} : { [ACCESS_TOKEN_HEADER]: options.accessToken };
+  const authorization: Record<string, string> = {
+    ...options.headers,
+    ...(options.accessToken === undefined ? {} : { [ACCESS_TOKEN_HEADER]: options.accessToken }),
+  };
   const authorize: Interceptor = (next) => (request) => {
     for (const [name, value] of Object.entries(authorization)) request.header.set(name, value);
     return next(request);
@@ -132,11 +144,42 @@ export function connectAgent(options: ConnectAgentOptions): AgentClient {
     filesystem: { ...filesystem, watchDir: closeOnReturn(filesystem.watchDir) },
     files: fileCalls(address, authorization),
     ...plainCalls(address, authorization),
+    preconnect: () => preconnected?.preconnect(baseUrl, options.socketPath),
     close: () => {
+      preconnected?.dropPreconnected();
       if (options.socketPath === undefined) for (const socket of socketsOf(pool)) socket.resetAndDestroy();
       pool.destroy();
     },
   };
+}
+
+/** Connections to one agent; the first one may be opened before the first request. */
+class PreconnectedPool extends Agent {
+  #preconnected: Socket | undefined;
+
+  preconnect(baseUrl: string, socketPath: string | undefined): void {
+    const { hostname, port } = new URL(baseUrl);
+    const socket = connect(
+      socketPath === undefined ? { host: hostname, port: Number(port) } : { path: socketPath },
+    );
+    socket.setNoDelay(true);
+    // The request that is given the socket reports the error.
+    socket.on('error', () => {});
+    this.#preconnected = socket;
+  }
+
+  dropPreconnected(): void {
+    this.#preconnected?.destroy();
+    this.#preconnected = undefined;
+  }
+
+  override createConnection(
+    ...given: Parameters<Agent['createConnection']>
+  ): ReturnType<Agent['createConnection']> {
+    const socket = this.#preconnected;
+    this.#preconnected = undefined;
+    return socket === undefined || socket.destroyed ? super.createConnection(...given) : socket;
+  }
 }
 
 function socketsOf(pool: Agent): Socket[] {

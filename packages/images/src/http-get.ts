@@ -1,4 +1,4 @@
-/** GET requests to addresses that were checked, with redirects whose targets are checked in the same way. */
+/** Requests to addresses that were checked, with redirects whose targets are checked in the same way. */
 import { type IncomingMessage, request as plainRequest, type RequestOptions } from 'node:http';
 import { request as tlsRequest } from 'node:https';
 import { isIP } from 'node:net';
@@ -14,6 +14,8 @@ interface GetRequest {
   readonly url: URL;
   readonly headers?: Readonly<Record<string, string>>;
   readonly authorization?: string | undefined;
+  /** With a body it is a POST, which is not redirected. */
+  readonly body?: string | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -39,9 +41,11 @@ export function httpGet(check: AddressCheck, resolve: Resolve = resolveWithSyste
       const authorization = url.host === request.url.host ? request.authorization : undefined;
       const response = await exchange(url, address, { ...request, authorization });
       const { statusCode = 0, headers } = response;
-      if (statusCode < 300 || statusCode >= 400 || headers.location === undefined) return response;
+      const { location } = headers;
+      const isRedirect = statusCode >= 300 && statusCode < 400 && request.body === undefined;
+      if (!isRedirect || location === undefined) return response;
       response.destroy();
-      url = new URL(headers.location, url);
+      url = new URL(location, url);
     }
     throw new TorporError('unreachable', `${request.url.host} redirects too often.`);
   };
@@ -53,10 +57,10 @@ function requireSafe({ protocol, hostname }: URL): void {
 }
 
 function exchange(url: URL, address: string, request: GetRequest): Promise<IncomingMessage> {
-  const { headers, authorization, signal } = request;
+  const { headers, authorization, body, signal } = request;
   const isTls = url.protocol === 'https:';
   const options: RequestOptions & { servername?: string } = {
-    method: 'GET',
+    method: body === undefined ? 'GET' : 'POST',
     host: address,
     port: url.port === '' ? (isTls ? 443 : 80) : Number(url.port),
     path: `${url.pathname}${url.search}`,
@@ -74,7 +78,7 @@ function exchange(url: URL, address: string, request: GetRequest): Promise<Incom
     outgoing.once('timeout', () => outgoing.destroy(new Error('it was silent for too long')));
     // Errors after the response reach the reader of its body.
     outgoing.on('error', (cause) => reject(signal.aborted ? signal.reason : unreachable(url, cause)));
-    outgoing.end();
+    outgoing.end(body);
   });
 }
 

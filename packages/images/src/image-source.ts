@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import type { Clock, ImageSource } from '@torpor/engine';
 import { AddressCheck, type Resolve } from '@torpor/network/address-check';
 import { TorporError } from '@torpor/protocol';
+import { type AmazonKeys, amazonCredentials } from './amazon-registry.ts';
 import { type Credentials, credentialsFromDocker } from './credentials.ts';
 import { readDockerArchive } from './docker-archive.ts';
 import { type HttpGet, httpGet } from './http-get.ts';
@@ -32,17 +33,19 @@ export interface ImagesOptions {
 
 export interface FromRegistry {
   /** Of the caller. Used for this image only. */
-  readonly credentials?: Credentials | undefined;
+  readonly credentials?: Credentials | AmazonKeys | undefined;
   /** Whether the server's own credentials may be used when the caller sends none. */
   readonly mayUseServerCredentials: boolean;
 }
 
 export class Images {
   readonly #get: HttpGet;
+  readonly #clock: Clock;
   readonly #dockerConfig: string;
 
   constructor({ allowed, clock, dockerConfig = dockerConfigPath(), resolve }: ImagesOptions) {
     this.#get = httpGet(new AddressCheck({ allowed, clock, refused }), resolve);
+    this.#clock = clock;
     this.#dockerConfig = dockerConfig;
   }
 
@@ -54,10 +57,20 @@ export class Images {
         const own = options.mayUseServerCredentials
           ? await credentialsFromDocker(this.#dockerConfig, reference.registry)
           : undefined;
-        const parts = new RegistryImage(reference, options.credentials ?? own, this.#get);
+        const given = await this.#given(reference.registry, options.credentials, signal);
+        const parts = new RegistryImage(reference, given ?? own, this.#get);
         return readImage(parts, { reference: text, platform: machinePlatform() }, signal);
       },
     };
+  }
+
+  async #given(
+    registry: string,
+    given: FromRegistry['credentials'],
+    signal: AbortSignal,
+  ): Promise<Credentials | undefined> {
+    if (given === undefined || 'password' in given) return given;
+    return amazonCredentials(registry, given, { get: this.#get, clock: this.#clock }, signal);
   }
 
   /** The file must not change until the template is made. */

@@ -4,13 +4,8 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { changes, make, plantTree } from '../testing/file-changes.ts';
-import {
-  type LayerDisk,
-  type LayerWorld,
-  makeLayerWorld,
-  REFUSAL,
-  xfsRefusal,
-} from '../testing/layer-world.ts';
+import { type LayerDisk, type LayerWorld, makeLayerWorld, REFUSAL } from '../testing/layer-world.ts';
+import { loopDiskRefusal } from '../testing/loop-disk.ts';
 import { viewOf } from '../testing/tree-view.ts';
 import type { LayerId } from './layer-id.ts';
 
@@ -22,7 +17,7 @@ const DISKS: readonly {
 }[] = [
   // In memory, because every seal waits for whatever else is being written to the disk.
   { on: 'a file system without reflinks', disk: { tmpfs: 'size=64m' }, reflinks: false, why: REFUSAL },
-  { on: 'a file system with reflinks', disk: 'xfs', reflinks: true, why: REFUSAL ?? xfsRefusal() },
+  { on: 'a file system with reflinks', disk: 'xfs', reflinks: true, why: REFUSAL ?? loopDiskRefusal('xfs') },
 ];
 
 describe.each(DISKS.map((each) => ({ ...each, what: each.on + (each.why ? ` (${each.why})` : '') })))(

@@ -16,4 +16,5 @@ export {
   type ProgramKind,
   type ProgramStore,
 } from './program-store.ts';
+export { type FoundQuotas, findProjectQuotas, type ProjectQuotas, randomProject } from './project-quotas.ts';
 export { syncFileSystem } from './sync-file-system.ts';

@@ -5,9 +5,8 @@
  * file system has lost as much space as the layer had left. The free space is read every 100 ms, because that costs next to
  * nothing. Space that other layers freed can hide the growth of one layer, so each layer is also measured every 30 s.
  *
- * The limit is noticed, not enforced: a sandbox can write more before the next measurement. Project quotas would enforce it.
- * But setting one takes `setquota` or `xfs_quota`, which machines do not have by default, and files cannot be linked between
- * projects, which merging does.
+ * The limit is noticed, not enforced: a sandbox can write more before the next measurement. Where the file system has project
+ * quotas, they enforce the limit instead (`project-quotas.ts`).
  */
 import { statfs } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';

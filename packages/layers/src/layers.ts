@@ -14,6 +14,7 @@
 import type { Readable } from 'node:stream';
 import type { MountNamespace } from '@torpor/host';
 import type { LayerId } from './layer-id.ts';
+import type { FoundQuotas } from './project-quotas.ts';
 
 /** The record that is written when a layer is sealed. */
 export interface SealRecord {
@@ -72,6 +73,8 @@ export interface Layers {
   create(): Promise<LayerId>;
   /** The directory of the layer's files. Only files of an open layer that is not mounted may be changed there. */
   path(id: LayerId): string;
+  /** Where the kernel keeps the files of the layer: of a layer that was mounted as an upper, also overlayfs's own directory. */
+  directories(id: LayerId): Promise<readonly string[]>;
 
   /** Later calls mount stacks, and look for mounted stacks, in this mount namespace. */
   setMountNamespace(mounts: MountNamespace): void;
@@ -103,6 +106,8 @@ export interface Layers {
   copyInto(to: LayerId, from: LayerId, signal?: AbortSignal): Promise<void>;
   /** Whether copies of files share their blocks with the original, so that a copy costs nothing for their size. */
   sharesBlocks(): Promise<boolean>;
+  /** The project quotas of the file system that the layers are on. */
+  projectQuotas(): Promise<FoundQuotas>;
   /**
    * Removes the seal, so that the layer may be written again. Used when a pause fails after the layer was sealed and before
    * the commit. No committed checkpoint may contain the layer. Throws `conflict` for a lower layer of a mount.

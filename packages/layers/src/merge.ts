@@ -17,7 +17,7 @@ import { renamed, type TarHeader } from './tar-header.ts';
 const CALLS_AT_ONCE = 32;
 /** Two programs read each layer. */
 const LAYERS_AT_ONCE = 4;
-/** Too many links for the file system, or directories between which files cannot be linked (project quotas). */
+/** Too many links for the file system, or a target directory of another quota project. */
 const CANNOT_LINK: readonly (string | undefined)[] = ['EMLINK', 'EXDEV', 'EPERM'];
 
 interface Merge {

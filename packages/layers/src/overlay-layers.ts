@@ -22,7 +22,7 @@ import { TorporError } from '@torpor/protocol';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
 import { canReflink, copyFiles } from './copy-files.ts';
 import { readContents } from './layer-contents.ts';
-import { CONTENTS, FILES, filesPath, layerOf, layerPath } from './layer-directory.ts';
+import { CONTENTS, FILES, filesPath, layerOf, layerPath, WORK } from './layer-directory.ts';
 import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';
 import { type LayerId, makeLayerId } from './layer-id.ts';
 import type { Layers, ListedLayer, MountedStack, SealRecord, Unmounted, Usage, Verified } from './layers.ts';
@@ -30,6 +30,7 @@ import { mergeFiles } from './merge.ts';
 import { mountOverlay, optionsFor, realPathOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
 import { copyMtime, prepareUpper } from './prepare-upper.ts';
+import { type FoundQuotas, findProjectQuotas } from './project-quotas.ts';
 import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
 import { syncFileSystem } from './sync-file-system.ts';
 import { unmountAt } from './unmount.ts';
@@ -82,6 +83,11 @@ class OverlayLayers implements Layers {
 
   path(id: LayerId): string {
     return filesPath(this.#root, id);
+  }
+
+  async directories(id: LayerId): Promise<readonly string[]> {
+    const work = join(this.#pathOf(id), WORK);
+    return (await exists(work)) ? [this.path(id), work] : [this.path(id)];
   }
 
   mount(at: string, lower: readonly LayerId[], upper: LayerId): Promise<void> {
@@ -148,6 +154,10 @@ class OverlayLayers implements Layers {
   sharesBlocks(): Promise<boolean> {
     this.#sharesBlocks ??= canReflink(this.#root);
     return this.#sharesBlocks;
+  }
+
+  projectQuotas(): Promise<FoundQuotas> {
+    return findProjectQuotas(this.#root);
   }
 
   reopen(id: LayerId): Promise<void> {

@@ -9,6 +9,7 @@ import { hostMountNamespace, parseMounts } from '@torpor/host';
 import type { LayerId } from '../src/layer-id.ts';
 import type { Layers } from '../src/layers.ts';
 import { openOverlayLayers } from '../src/overlay-layers.ts';
+import { type LoopDisk, mountLoopDisk } from './loop-disk.ts';
 
 /** Why these tests cannot run here, or undefined when they can. */
 export const REFUSAL = refusal();
@@ -27,24 +28,14 @@ export interface LayerWorld {
   dispose(): Promise<void>;
 }
 
-/** A file system for the layers alone: a tmpfs with these mount options, or an XFS with reflinks in a file. */
-export type LayerDisk = { readonly tmpfs: string } | 'xfs';
-
-/** Why there is no XFS with reflinks here, or undefined when there is one. */
-export function xfsRefusal(): string | undefined {
-  try {
-    execFileSync('sh', ['-c', 'command -v mkfs.xfs && grep -qw xfs /proc/filesystems'], { stdio: 'pipe' });
-    return undefined;
-  } catch {
-    return 'needs mkfs.xfs (Debian: xfsprogs) and a kernel with XFS';
-  }
-}
+/** A file system for the layers alone: a tmpfs with these mount options, or one in a file. */
+export type LayerDisk = { readonly tmpfs: string } | LoopDisk;
 
 export async function makeLayerWorld({ disk }: { readonly disk?: LayerDisk } = {}): Promise<LayerWorld> {
   const top = await realpath(await mkdtemp(join(tmpdir(), 'torpor-layers-')));
   const root = join(top, 'layers');
   await mkdir(root);
-  if (disk === 'xfs') mountXfs(join(top, 'disk'), root);
+  if (typeof disk === 'string') mountLoopDisk(disk, join(top, 'disk'), root);
   else if (disk !== undefined) execFileSync('mount', ['-t', 'tmpfs', '-o', disk.tmpfs, 'none', root]);
   const layers = await openOverlayLayers({ root, clock: systemClock, randomBytes });
   let mounts = 0;
@@ -96,13 +87,6 @@ export async function makeLayerWorld({ disk }: { readonly disk?: LayerDisk } = {
       if (left.length > 0) throw new Error(`Mounts were left: ${left.map(({ at }) => at).join(', ')}`);
     },
   };
-}
-
-/** 300 MB is the smallest XFS; the file is sparse. */
-function mountXfs(file: string, at: string): void {
-  execFileSync('truncate', ['--size=320M', file]);
-  execFileSync('mkfs.xfs', ['-q', '-m', 'reflink=1', file]);
-  execFileSync('mount', ['-o', 'loop', file, at]);
 }
 
 function refusal(): string | undefined {

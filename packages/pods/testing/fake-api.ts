@@ -37,6 +37,8 @@ export class FakeApi {
   faultOf: (method: string, path: string) => Fault | undefined = () => undefined;
   /** Called with each new or changed object, as a controller would be. */
   onChange: (path: string, object: FakeObject) => void = () => {};
+  /** Called with each object that was removed. */
+  onRemove: (path: string, object: FakeObject) => void = () => {};
   readonly #directory = mkdtempSync(join(tmpdir(), 'torpor-fake-api-'));
   readonly #server = createServer((request, response) => void this.#answer(request, response));
   readonly #watches = new Set<{ readonly path: string; readonly response: ServerResponse }>();
@@ -92,7 +94,9 @@ export class FakeApi {
   remove(path: string): void {
     const before = this.objects.get(path);
     this.objects.delete(path);
-    if (before !== undefined) this.#tell(path, 'DELETED', before);
+    if (before === undefined) return;
+    this.#tell(path, 'DELETED', before);
+    this.onRemove(path, before);
   }
 
   dropWatches(): void {

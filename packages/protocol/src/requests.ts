@@ -17,6 +17,13 @@ export const templateNameSchema = z
     /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}(?::[a-z0-9][a-z0-9._-]{0,62})?$/,
     'letters, digits, dot, dash, underscore; optionally a colon and a tag',
   );
+/** `acme/app` is the template `app` of the organisation `acme`, which has published it. */
+const templateSourceSchema = z
+  .string()
+  .regex(
+    /^(?:[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?\/)?[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}(?::[a-z0-9][a-z0-9._-]{0,62})?$/,
+    'the name of a template, for one of another organisation with the organisation and a slash before it',
+  );
 export const envSchema = z
   .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/), z.string().max(32_768))
   .refine((env) => Object.keys(env).length <= 256, 'at most 256 variables');
@@ -164,7 +171,10 @@ const sandboxFields = {
 
 export const createRequestSchema = z
   .strictObject({
-    template: templateNameSchema.optional(),
+    template: templateSourceSchema.optional().meta({
+      description:
+        'A template of the organisation, a built-in one, or `organisation/name` of a published one.',
+    }),
     from: idSchema('ckpt').optional(),
     runtime: nameSchema.optional(),
     ...sandboxFields,

@@ -6,6 +6,7 @@ import {
   envSchema,
   nameSchema,
   portSchema,
+  resourcesSchema,
   serviceSchema,
   servicesSchema,
   templateNameSchema,
@@ -26,6 +27,10 @@ const definitionFields = {
     .max(4_096)
     .optional()
     .meta({ description: 'The directory of commands that name none. Absent: that of the source.' }),
+  resources: resourcesSchema.optional().meta({
+    description:
+      'The limits of sandboxes whose request sets none. Each limit of a request takes precedence. Absent: those of the source.',
+  }),
 };
 
 /** The definition of a template whose root filesystem is uploaded as an archive. */
@@ -129,12 +134,27 @@ export const templateRootSchema = z
   .meta({ id: 'TemplateRoot' });
 export type TemplateRoot = z.infer<typeof templateRootSchema>;
 
+/** Changes of a template that exists. */
+export const templateChangeSchema = z
+  .strictObject({
+    public: z.boolean().meta({
+      description:
+        'Whether other organisations may create sandboxes from it, as `organisation/name`. They get everything that is in ' +
+        'the template, with its environment.',
+    }),
+  })
+  .meta({ id: 'TemplateChange' });
+export type TemplateChange = z.infer<typeof templateChangeSchema>;
+
 export const templateViewSchema = z
   .object({
     name: z.string(),
     runtime: z.string(),
     /** A built-in template exists in every organisation. A template of the organisation with the same name hides it. */
     builtIn: z.boolean(),
+    public: z.boolean().default(false).meta({
+      description: 'Whether other organisations may create sandboxes from it, as `organisation/name`.',
+    }),
     state: templateStateSchema,
     /** The progress of the preparation; for a built-in template that is ready, of its next version. */
     phase: z.string().nullable(),
@@ -149,6 +169,9 @@ export const templateViewSchema = z
       .meta({ description: 'Null unless the template was made from a container image.' }),
     description: z.string().nullable(),
     services: z.array(serviceSchema),
+    resources: resourcesSchema
+      .default({})
+      .meta({ description: 'The limits of sandboxes whose request sets none.' }),
     error: errorBodySchema.nullable(),
     createdAt: z.number().int(),
   })

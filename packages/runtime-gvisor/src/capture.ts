@@ -35,6 +35,7 @@ export async function captureInstance(
   signal: AbortSignal,
 ): Promise<InstanceCapture> {
   if (mode === 'files') {
+    await ctx.runsc.cancelImage(record.container.id);
     const layers = await sealFiles(ctx, instance, record, staging, signal);
     const captured = describeCapture(ctx, record, layers, staging.checkpointId, false);
     return { captured, warmth: { warm: false, why: 'only its files were kept' } };
@@ -47,11 +48,24 @@ export async function captureInstance(
   const [, { layers, warmth }] = await allDone(
     packMemory(ctx, image, staging, signal),
     keepFiles(ctx, instance, record, staging, why, signal),
+    why === null ? cutOff(ctx, record) : undefined,
   ).catch(async (thrown: unknown) => {
     await ctx.images.evict(staging.checkpointId);
     throw thrown;
   });
   return { captured: describeCapture(ctx, record, layers, staging.checkpointId, true), warmth };
+}
+
+/**
+ * Lets nothing through the network of a frozen instance that may be kept, in place of refusing new connections. That takes a
+ * program, for which neither a snapshot nor a wake has to wait then. `thaw` sets the policy again.
+ */
+async function cutOff({ network, report }: RuntimeContext, { container }: InstanceRecord): Promise<void> {
+  await network
+    .reopen(container.id, { mode: 'none' })
+    .catch((error: unknown) =>
+      report('a frozen sandbox still refuses new connections', { container: container.id, error }),
+    );
 }
 
 /** Why the instance cannot be kept in memory after this capture; null when it can. Never rejects. */
@@ -186,6 +200,7 @@ async function sealCopy(
   try {
     await allDone(claimStack(ctx, record, copy, checkpoint), layers.copyInto(copy, record.upper, signal));
     const references = await sealTop(ctx, record, copy, checkpoint, signal);
+    await ctx.diskProjects?.copied(record.upper, copy);
     await files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'copy' } });
     return references;
   } catch (thrown) {

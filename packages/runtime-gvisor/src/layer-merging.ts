@@ -36,17 +36,16 @@ export class LayerMerging {
   }
 
   async #merge(instance: Instance): Promise<void> {
-    const { files, layers } = this.#ctx;
+    const { files, layers, diskProjects } = this.#ctx;
     const record = files.read(instance);
     if (record === undefined || this.#closing.signal.aborted) return;
     // The last layer belongs to the template, which many sandboxes share.
-    const merged = await layers.merge(
-      record.lower.slice(0, -1).map(({ id }) => id),
-      this.#closing.signal,
-    );
+    const from = record.lower.slice(0, -1).map(({ id }) => id);
+    const merged = await layers.merge(from, this.#closing.signal);
     await this.#exclusively(instance, async () => {
       const now = files.read(instance);
       if (now === undefined || now.capturedFor !== null) return layers.remove(merged);
+      await diskProjects?.merged(from, merged, this.#closing.signal);
       const next: InstanceRecord = { ...now, merged };
       await files.write(instance, next);
     });

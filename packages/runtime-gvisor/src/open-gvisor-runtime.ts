@@ -10,7 +10,7 @@ import {
   systemClock,
 } from '@torpor/engine';
 import { mountsBelow } from '@torpor/host';
-import type { LayerStore } from '@torpor/layers';
+import { type LayerStore, type Layers, randomProject } from '@torpor/layers';
 import { openSandboxNetwork, type SandboxNetworkOptions } from '@torpor/network';
 import { DEFAULT_RUNTIME_SETTINGS, mapWriteErrors, type RuntimeSettings } from '@torpor/runtime-shared';
 import { RunscBinaries } from './binaries/runsc-binaries.ts';
@@ -29,6 +29,7 @@ import { Images } from './image/images.ts';
 import { InstanceFiles } from './instance/instance-files.ts';
 import { layersInUse } from './instance/instance-layers.ts';
 import { serverTag } from './instance/instance-names.ts';
+import { DiskProjects } from './limits/disk-projects.ts';
 import { openMountNamespace } from './mounts/mount-namespace.ts';
 import { removeLeftovers } from './remove-leftovers.ts';
 import { Runsc } from './runsc/runsc.ts';
@@ -138,6 +139,7 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
       settings,
     }),
     cgroups: await openCgroups(`torpor-${tag}`, report),
+    diskProjects: await openDiskProjects(at('projects'), layerStore.layers),
     readOnlyBinds,
     base: new BaseSystemCache({ readOnlyBinds, tools, clock }),
     ownBase: options.ownBase ?? null,
@@ -164,6 +166,14 @@ export async function gvisorRuntime(options: GvisorRuntimeOptions): Promise<Open
   const runtime = new GvisorRuntime(ctx, pools);
   await runtime.open();
   return runtime;
+}
+
+async function openDiskProjects(directory: string, layers: Layers): Promise<DiskProjects | null> {
+  const { quotas } = await layers.projectQuotas();
+  if (quotas === null) return null;
+  const projects = new DiskProjects({ directory, quotas, layers, newProject: randomProject });
+  await projects.open();
+  return projects;
 }
 
 /**

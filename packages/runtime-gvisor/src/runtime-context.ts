@@ -11,6 +11,7 @@ import type { GuestTools } from './guest/guest-tools.ts';
 import type { ReadOnlyBinds } from './guest/read-only-binds.ts';
 import type { Images } from './image/images.ts';
 import type { InstanceFiles } from './instance/instance-files.ts';
+import type { DiskProjects } from './limits/disk-projects.ts';
 import type { PinnedMountNamespace } from './mounts/mount-namespace.ts';
 import type { Runsc } from './runsc/runsc.ts';
 
@@ -43,6 +44,8 @@ export interface RuntimeContext {
   readonly binaries: RunscBinaries;
   /** Null when the host has no control groups that can be used. */
   readonly cgroups: Cgroups | null;
+  /** Null when the file system of the data directory has no project quotas. */
+  readonly diskProjects: DiskProjects | null;
   readonly readOnlyBinds: ReadOnlyBinds;
   /** The host's system directories, for sandboxes that see them. */
   readonly base: BaseSystemCache;

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Address, Instance, SealedCheckpoint, Started, StartSpec } from '@torpor/engine';
+import { allDone } from '@torpor/host';
 import { bareSandboxId, TorporError, visibleProcessors } from '@torpor/protocol';
 import { MEMORY, needsOf, readSecrets } from './checkpoint-needs.ts';
 import { writeOwner } from './container/container-owner.ts';
@@ -29,6 +30,8 @@ import type { PreparedRestore } from './runsc/prepared-restore.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 import type { RunningContainer } from './warm/adopt.ts';
 
+const MIB = 1024 * 1024;
+
 export interface StartRequest {
   readonly instance: Instance;
   readonly from: SealedCheckpoint;
@@ -41,7 +44,12 @@ export interface StartRequest {
 export interface StartedInstance {
   readonly started: Started;
   readonly record: InstanceRecord;
+  /** Ports that have answered on the sandbox's own address. */
+  readonly answered: readonly number[];
 }
+
+/** What was started, and the ports that have answered. */
+type SetUp = Omit<StartedInstance, 'record'>;
 
 /** Pools of resources created in advance. */
 export interface Pools {
@@ -50,6 +58,27 @@ export interface Pools {
 }
 
 export async function startInstance(
+  ctx: RuntimeContext,
+  pools: Pools,
+  request: StartRequest,
+  signal: AbortSignal,
+): Promise<StartedInstance> {
+  if (request.mode === 'files') return startIn(ctx, pools, request, signal);
+  // Unpacks the image while the container is made, and keeps it at hand until the restore is done: the source of a fork drops
+  // it as soon as it goes on.
+  const { id } = request.from;
+  const restored = Promise.withResolvers<void>();
+  const held = ctx.images.withImage(id, packedImage(request.from), () => restored.promise);
+  // The restore uses the same copy, and reports why it cannot be used.
+  held.catch(() => {});
+  try {
+    return await startIn(ctx, pools, request, signal);
+  } finally {
+    restored.resolve();
+  }
+}
+
+async function startIn(
   ctx: RuntimeContext,
   { preCreated: pool, hostResourcePool }: Pools,
   request: StartRequest,
@@ -73,16 +102,16 @@ export async function startInstance(
   if (mode === 'memory') await restore(ctx, setup, from, signal);
   else await boot(ctx, setup, credential, signal);
   const { attachment } = setup;
-  return { started: await setUpRunning(ctx, request, { record, attachment, credential }, signal), record };
+  return { ...(await setUpRunning(ctx, request, { record, attachment, credential }, signal)), record };
 }
 
 /** What follows when the processes of a container run: agent and services. */
 export async function setUpRunning(
   ctx: RuntimeContext,
   request: StartRequest,
-  { record, attachment, credential, agentMs }: RunningContainer,
+  { record, attachment, credential, isAdopted, agent: connected, agentMs }: RunningContainer,
   signal: AbortSignal,
-): Promise<Started> {
+): Promise<SetUp> {
   const { instance, from, mode, spec } = request;
   const settingUp = setUpAgent(
     {
@@ -97,7 +126,8 @@ export async function setUpRunning(
       workdir: spec.workdir,
       processes: withDefaults(spec.resources).processes,
       processors: visibleProcessors(spec.resources, availableParallelism()),
-      isRestored: mode === 'memory',
+      memory: isAdopted === true ? 'goes on' : mode === 'memory' ? 'restored' : 'none',
+      agent: connected,
       isAlive: async () => (await ctx.runsc.recordedState(record.container.id)).is !== 'gone',
     },
     ctx.clock,
@@ -107,15 +137,16 @@ export async function setUpRunning(
   // Fills the cache of known sentries while waiting for the agent.
   void ctx.runsc.recordedState(record.container.id).catch(() => {});
   const { agent, tagged } = await settingUp;
+  let answered: readonly number[];
   try {
     if (usesSecrets(spec.network)) await trustEgress(ctx, instance, agent, signal);
-    await ensureServices(ctx, request, { agent, tagged, probes }, signal);
+    answered = await ensureServices(ctx, request, { agent, tagged, probes }, signal);
   } finally {
     agent.close();
   }
-  if (mode === 'memory') return { mode: 'memory', lost: [] };
+  if (mode === 'memory') return { started: { mode: 'memory', lost: [] }, answered };
   const isFirstStart = needsOf(from).template !== null;
-  return { mode: 'files', lost: isFirstStart ? [] : ['processes'] };
+  return { started: { mode: 'files', lost: isFirstStart ? [] : ['processes'] }, answered };
 }
 
 interface StartPlan {
@@ -149,12 +180,19 @@ async function setUpAndRecord(
       },
       signal,
     );
+  const limitDisk = () =>
+    ctx.diskProjects?.assign(instance.sandboxId, planned, resources.diskMb * MIB, signal);
+  const setUpMounted = async () => {
+    const container = await setUpNew();
+    await limitDisk();
+    return container;
+  };
   const configure = async (container: ContainerSetup) => {
-    await applyNetworkAndLimits(ctx, container, networkAndLimits);
+    await allDone(applyNetworkAndLimits(ctx, container, networkAndLimits), limitDisk());
     return container;
   };
   const tasks = [
-    preCreated === undefined ? setUpNew() : configure(preCreated),
+    preCreated === undefined ? setUpMounted() : configure(preCreated),
     // From here on a server that cleans up finds the instance.
     ctx.files.write(instance, planned),
   ] as const;
@@ -209,6 +247,10 @@ async function tearDownUnrecorded(
   await ctx.layers.remove(upper);
 }
 
+function packedImage({ path }: SealedCheckpoint): string {
+  return join(path ?? '', MEMORY);
+}
+
 /**
  * A complete image whose restore fails twice cannot be used. The first failure may be the host's fault, and giving up on
  * the image loses all processes, so the restore is tried again.
@@ -219,9 +261,8 @@ async function restore(
   from: SealedCheckpoint,
   signal: AbortSignal,
 ): Promise<void> {
-  const packed = join(from.path ?? '', MEMORY);
   const restoreWith = (target: Pick<PreparedRestore, 'restore'>) =>
-    images.withImage(from.id, packed, (image) => target.restore(image, signal));
+    images.withImage(from.id, packedImage(from), (image) => target.restore(image, signal));
   const newRestore = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
     await restoreWith(preparedRestore ?? newRestore);

@@ -103,7 +103,7 @@ require('node:http').createServer(async (request, response) => {
 export async function makeGvisorWorld(
   options: Partial<Omit<GvisorRuntimeOptions, 'layerStore'>> = {},
 ): Promise<GvisorWorld> {
-  const dataDir = await realpath(await mkdtemp(join(tmpdir(), 'torpor-g-')));
+  const dataDir = await realpath(options.dataDir ?? (await mkdtemp(join(tmpdir(), 'torpor-g-'))));
   const found = await chosenRunsc();
   if (found === null) throw new Error('There is no usable runsc.');
   const runsc = { program: found.program, version: found.version.name };
@@ -113,7 +113,7 @@ export async function makeGvisorWorld(
   const open = async () => {
     await adoptDataDirectory(dataDir);
     store = await openDirectoryStore({ root: join(dataDir, 'checkpoints') });
-    return gvisorRuntime({ dataDir, layerStore: store.layerStore, agentDir, runsc, ...options });
+    return gvisorRuntime({ layerStore: store.layerStore, agentDir, runsc, ...options, dataDir });
   };
   let runtime: OpenedRuntime = await open();
   const clients: AgentClient[] = [];

@@ -75,6 +75,8 @@ const MUTATIONS: readonly (readonly [string, () => PromiseLike<unknown>])[] = [
   ['templates.create', () => torpor.templates.create({ name: 'a', from: CHECKPOINT_ID })],
   ['templates.create of an archive', () => torpor.templates.create({ name: 'a', archive: 'tar' })],
   ['templates.create of an image', () => torpor.templates.create({ name: 'a', image: 'debian:12' })],
+  ['templates.publish', () => torpor.templates.publish('a')],
+  ['templates.unpublish', () => torpor.templates.unpublish('a')],
   ['templates.delete', () => torpor.templates.delete('a')],
   ['keys.create', () => torpor.keys.create({ name: 'a' })],
   ['keys.revoke', () => torpor.keys.revoke('a')],

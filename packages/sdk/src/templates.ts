@@ -99,6 +99,19 @@ export class Templates {
     );
   }
 
+  /**
+   * Lets the other organisations of the server create sandboxes from the template, as `organisation/name`. They get
+   * everything that is in it, with its environment.
+   */
+  publish(name: string, options: MutationOptions = {}): Promise<TemplateView> {
+    return this.#calls.patch(pathOf(name), templateViewSchema, { public: true }, options);
+  }
+
+  /** Ends `publish`. Sandboxes that exist do not change. */
+  unpublish(name: string, options: MutationOptions = {}): Promise<TemplateView> {
+    return this.#calls.patch(pathOf(name), templateViewSchema, { public: false }, options);
+  }
+
   async delete(name: string, options: MutationOptions = {}): Promise<void> {
     await this.#calls.delete(pathOf(name), options);
   }

@@ -117,6 +117,7 @@ const WELL_FORMED: Readonly<Record<string, { readonly query?: string; readonly b
   'POST /v1/sessions/{id}/turns': { body: { input: 'x' } },
   'POST /v1/webhooks/{id}/replay': { body: { fromPosition: 1 } },
   'POST /v1/checkpoints/{id}/names': { body: { name: 'mine' } },
+  'PATCH /v1/templates/{name}': { body: { public: true } },
   'PATCH /v1/orgs/{id}': { body: { quotas: { sandboxes: 0 } } },
 };
 

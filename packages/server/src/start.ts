@@ -32,7 +32,9 @@ import { refuseUnfinishedRestore } from './backup/restore.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
-import { clusterSecretsOf, openCluster } from './cluster/open-cluster.ts';
+import { followSandboxes } from './cluster/follow-sandboxes.ts';
+import { clusterSecretsOf, openCluster, sharedPodHome } from './cluster/open-cluster.ts';
+import { remoteUploads } from './cluster/remote-uploads.ts';
 import { ensureSharedSecret } from './cluster/shared-secret.ts';
 import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
@@ -114,7 +116,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
         });
   const secrets = new Secrets({ db, clock: systemClock, key: encryptionKey(secret), randomBytes });
   const choose = options.choose ?? chooseRuntime;
-  const chosen = await choose(config, store, systemClock, report, options.faults, secrets);
+  const home = sharedPodHome(config, secret);
+  const chosen = await choose(config, store, systemClock, report, options.faults, secrets, home);
   cleanup.defer(() => chosen.close?.());
   const cluster =
     clusterSecrets === undefined
@@ -181,13 +184,21 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   });
   cleanup.defer(() => upgrades?.stop());
   const alone = config.database === undefined;
-  const sessions = new Sessions({
+  const followed = followSandboxes({
     engine,
+    clock: systemClock,
+    signer: cluster?.signer,
+    accessToken: (id) => gateway.tokens.accessToken(id),
+  });
+  const sessions = new Sessions({
+    engine: followed.engine,
     db,
     clock: systemClock,
     ids: randomIds,
-    turnPort: agentTurnPort(engine),
+    turnPort: agentTurnPort(followed.connect),
     settings: settings.sessions,
+    serverId,
+    alone,
     report,
     atFaultPoint: (point) => options.faults.pass(point),
   });
@@ -205,7 +216,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const certificate = config.tls ? await certificateFor(config) : undefined;
   const previews = new PreviewClient();
   const sandboxes = new EngineSandboxes({
-    engine,
+    ...followed,
+    here: engine,
     gateway,
     previews,
     clock: systemClock,
@@ -217,7 +229,16 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   cleanup.defer(() => builds.stop());
   const images = new Images({ allowed: config.registryNetworks ?? [], clock: systemClock });
   const templateBuilds = openTemplateBuilds(
-    { engine, db, clock: systemClock, ids: randomIds, images, report, serverId },
+    {
+      ...followed,
+      db,
+      clock: systemClock,
+      ids: randomIds,
+      images,
+      report,
+      serverId,
+      elsewhere: cluster === undefined ? undefined : remoteUploads(engine, cluster.signer),
+    },
     settings.templateBuilds,
     join(dataDir, 'template-files'),
   );

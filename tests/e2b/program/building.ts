@@ -45,7 +45,11 @@ export const building: Chapter = ({ e2b }) =>
         .setStartCmd('echo up > /tmp/up; exec sleep 100000', waitForFile('/tmp/up'));
     const lines: string[] = [];
     const onBuildLogs = ({ message }: { message: string }) => void lines.push(message);
-    const first = await Template.build(template('one'), 'built:v1', { onBuildLogs });
+    const first = await Template.build(template('one'), 'built:v1', {
+      onBuildLogs,
+      cpuCount: 1,
+      memoryMB: 700,
+    });
     assert.deepEqual([first.templateId, first.tags], ['built', ['v1']]);
     assert.ok(lines.includes('[3/4] COPY src ./'));
     const shown = await inSandbox(
@@ -54,6 +58,12 @@ export const building: Chapter = ({ e2b }) =>
       'cat result a.txt sub/b.txt link; ls; echo; pgrep -x sleep',
     );
     assert.match(shown, /^77 \/srv\/app user one\naba(?:a\.txt|link|result|sub|\n)+\n\d+\n$/);
+
+    const sized = await Sandbox.create('built:v1', { timeoutMs: 300_000 });
+    const { cpuCount, memoryMB } = await sized.getInfo();
+    assert.deepEqual([cpuCount, memoryMB], [1, 700]);
+    assert.equal((await sized.commands.run('nproc')).stdout, '1\n');
+    await sized.kill();
 
     lines.length = 0;
     const second = await Template.build(template('two'), 'built:v2', { tags: ['default'], onBuildLogs });
@@ -152,9 +162,10 @@ export const buildingMore: Chapter = ({ e2b }) =>
     assert.match(Template.toDockerfile(parsed), /^FROM e2bdev\/base\nUSER root\nWORKDIR \/\nENV A=1\nCOPY /);
     assert.match(await Template.toJSON(parsed), /"filesHash": "[0-9a-f]{64}"/);
     await assert.rejects(Template.assignTags('no-such-template', 'x'), TemplateError);
-    const aws = { accessKeyId: 'a', secretAccessKey: 'b', region: 'c' };
-    const ofAws = Template().fromAWSRegistry('123.dkr.ecr.c.amazonaws.com/x:1', aws);
-    await assert.rejects(Template.build(ofAws, 'aws'), /not supported yet/);
+    // The keys are for registries of AWS alone, and there is none here.
+    const aws = { accessKeyId: 'a', secretAccessKey: 'b', region: 'eu-west-1' };
+    const ofAws = Template().fromAWSRegistry('ghcr.io/acme/x:1', aws);
+    await assert.rejects(Template.build(ofAws, 'aws'), /not a registry of AWS/);
     assert.match(await Template.toJSON(everything(e2b)), /"_/);
     for (const name of ['counted', 'files', 'imaged', 'broken', 'aws']) await Sandbox.deleteSnapshot(name);
   });

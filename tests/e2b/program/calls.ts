@@ -1,61 +1,59 @@
-/** Records which public methods of the SDK the program calls, to find methods that it never calls. */
-import type { Scene } from './chapter.ts';
+/** The public methods of the SDK, and which of them the program calls, to find methods that it never calls. */
+import type { Package, Scene } from './chapter.ts';
 
-/** Private helpers, and methods that need a template with an MCP gateway or a devcontainer. */
-const LEFT_OUT = new Set([
+/** Methods that the program does not call, because they need a template with an MCP gateway, and an alias of `pause`. */
+export const LEFT_OUT: readonly string[] = [
   'Sandbox.getMcpToken',
   'Sandbox.getMcpUrl',
-  'Sandbox.fileUrl',
-  'Sandbox.resolveApiOpts',
-  'Sandbox.resolveOpts',
-  'Sandbox.createSandbox',
-  'Sandbox.connectSandbox',
-  'Sandbox.forkSandbox',
-  // An alias of the static `pause`.
   'static Sandbox.betaPause',
-]);
+  'Sandbox.betaPause',
+];
 const PRIVATE_PARTS =
-  /^(?:Git\.(?:runGit|runShell|hasUpstream|getRemoteUrl|resolveRemoteName|withRemoteCredentials)|Template\.(?:build|toJSON|toDockerfile|collectStackTrace|instructionsWithHashes|serialize)|static Template\.(?:resolveOpts|resolveApiOpts))$/;
+  /^(?:(?:static )?Sandbox\.(?:fileUrl|resolveApiOpts|resolveOpts|createSandbox|connectSandbox|forkSandbox)|Commands\.start|Git\.(?:runGit|runShell|hasUpstream|getRemoteUrl|resolveRemoteName|withRemoteCredentials)|Template\.(?:build|toJSON|toDockerfile|collectStackTrace|instructionsWithHashes|serialize)|static Template\.(?:resolveOpts|resolveApiOpts))$/;
 
-type Methods = Record<string, unknown>;
+export interface PublicMethod {
+  /** `static Sandbox.create`, `Files.read`. */
+  readonly name: string;
+  /** The object that has the method, and the name of the method there. */
+  readonly owner: Record<string, unknown>;
+  readonly method: string;
+}
+
+export function publicMethods({ Sandbox, TemplateBase }: Package, sandbox: Scene['sandbox']): PublicMethod[] {
+  const parts = { Commands: sandbox.commands, Pty: sandbox.pty, Files: sandbox.files, Git: sandbox.git };
+  return [
+    ...methodsOf('static Sandbox', Sandbox),
+    ...methodsOf('Sandbox', Sandbox.prototype),
+    ...methodsOf('static Template', TemplateBase),
+    ...methodsOf('Template', TemplateBase.prototype),
+    ...Object.entries(parts).flatMap(([name, part]) => methodsOf(name, Object.getPrototypeOf(part))),
+  ].filter(({ name }) => !PRIVATE_PARTS.test(name));
+}
+
+function methodsOf(name: string, object: object): PublicMethod[] {
+  const found: PublicMethod[] = [];
+  for (let level = object; level !== Object.prototype && level !== Function.prototype; ) {
+    for (const method of Object.getOwnPropertyNames(level)) {
+      const call: unknown = Object.getOwnPropertyDescriptor(level, method)?.value;
+      if (typeof call === 'function' && method !== 'constructor' && /^[a-z]/.test(method))
+        found.push({ name: `${name}.${method}`, owner: level as PublicMethod['owner'], method });
+    }
+    level = Object.getPrototypeOf(level) as object;
+  }
+  return found;
+}
 
 /** Wraps every method. The returned function lists the methods that were never called. */
 export function watchCalls({ e2b, sandbox }: Scene): () => string[] {
   const missed = new Set<string>();
-  const watch = (name: string, object: object) => {
-    for (let level = object; level !== Object.prototype && level !== Function.prototype; ) {
-      for (const method of Object.getOwnPropertyNames(level)) wrap(name, level as Methods, method);
-      level = Object.getPrototypeOf(level) as object;
-    }
-  };
-  const wrap = (name: string, level: Methods, method: string) => {
-    const call = Object.getOwnPropertyDescriptor(level, method)?.value as unknown;
-    const full = `${name}.${method}`;
-    const isPublic = typeof call === 'function' && method !== 'constructor' && /^[a-z]/.test(method);
-    if (
-      !isPublic ||
-      LEFT_OUT.has(full) ||
-      LEFT_OUT.has(full.replace('static ', '')) ||
-      PRIVATE_PARTS.test(full)
-    )
-      return;
-    missed.add(full);
-    level[method] = function watched(this: unknown, ...given: unknown[]): unknown {
-      missed.delete(full);
+  for (const { name, owner, method } of publicMethods(e2b, sandbox)) {
+    if (LEFT_OUT.includes(name)) continue;
+    const call = owner[method] as (...given: unknown[]) => unknown;
+    missed.add(name);
+    owner[method] = function watched(this: unknown, ...given: unknown[]): unknown {
+      missed.delete(name);
       return Reflect.apply(call, this, given);
     };
-  };
-  watch('static Sandbox', e2b.Sandbox);
-  watch('Sandbox', e2b.Sandbox.prototype);
-  watch('static Template', e2b.TemplateBase);
-  watch('Template', e2b.TemplateBase.prototype);
-  for (const [name, part] of Object.entries({
-    Commands: sandbox.commands,
-    Pty: sandbox.pty,
-    Files: sandbox.files,
-    Git: sandbox.git,
-  })) {
-    watch(name, Object.getPrototypeOf(part) as object);
   }
   return () => [...missed].sort();
 }

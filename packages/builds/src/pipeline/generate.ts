@@ -21,6 +21,7 @@ import type { BuildCapabilities } from '../ports/sandboxes.ts';
 import { CANNOT_PAUSE } from '../preview/pause.ts';
 import { checkFiles, type GeneratedFile } from '../runners/generated-files.ts';
 import { BuildFailed, friendly } from './build-failed.ts';
+import { interruptionOf } from './build-interrupted.ts';
 import { install } from './install.ts';
 import { killSandboxes } from './leftover-sandboxes.ts';
 import { waitUntilLive } from './live-check.ts';
@@ -49,6 +50,8 @@ export async function generate(attempt: Attempt, job: BuildJob): Promise<BuildRe
   } catch (thrown) {
     // Not a failure of the build: the present holder of the job decides about it.
     if (attempt.signal.aborted || thrown instanceof LeaseLost) throw thrown;
+    const interruption = await interruptionOf(attempt, thrown);
+    if (interruption !== undefined) throw interruption;
     throw await fail(attempt, job, thrown);
   }
 }

@@ -508,6 +508,56 @@ describe('a build whose worker died', () => {
   });
 });
 
+describe('a build whose sandbox moves to another node, or whose node is away', () => {
+  const away = () => throwing(new TorporError('unreachable', 'The node "a" does not answer.'));
+
+  it('is run again, and the old sandbox is killed when it can be reached (R20)', async () => {
+    let runs = 0;
+    await open({
+      run: async () => {
+        runs++;
+        return APP;
+      },
+    });
+    world.provider.moving = true;
+    world.provider.fail('run', away());
+    // The worker tries, the next attempt tries, and then the rounds of the upkeep.
+    world.provider.fail('kill', away(), away(), away());
+    const id = await begin();
+    const job = await world.ended(id);
+    expect(job).toMatchObject({ status: 'ready', errorMessage: null });
+    expect(runs).toBe(1);
+    await expect
+      .poll(() => world.provider.live.map((sandbox) => sandbox.id), { timeout: 10_000 })
+      .toEqual([job.sandboxId]);
+    await expect.poll(() => world.db.query('SELECT * FROM build_leftovers')).toEqual([]);
+  });
+
+  it('fails when no attempt gets through (R20)', async () => {
+    await open();
+    world.provider.moving = true;
+    world.provider.fail('write', ...Array.from({ length: 10 }, away));
+    const job = await world.ended(await begin());
+    expect(job).toMatchObject({ status: 'failed', debugId: expect.stringMatching(UUID) });
+    expect(world.provider.named('write')).toHaveLength(world.ctx.settings.attempts);
+  });
+
+  it('fails at once by a fault of its own', async () => {
+    await open();
+    world.provider.moving = true;
+    world.provider.command = ({ command }) => (command.includes('npm') ? 1 : 0);
+    await world.ended(await begin());
+    expect(world.provider.named('create')).toHaveLength(1);
+  });
+
+  it('fails at once on a server that is alone', async () => {
+    await open();
+    world.provider.fail('run', away());
+    expect((await world.ended(await begin())).status).toBe('failed');
+    expect(world.provider.named('create')).toHaveLength(1);
+  });
+});
+
 describe('a build whose preview expired', () => {
   it('can be rebuilt from its files as a new version, and stays unchanged (R48)', async () => {
     let runs = 0;

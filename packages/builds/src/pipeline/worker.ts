@@ -15,6 +15,7 @@ import { type BuildJob, findJob } from '../jobs/job.ts';
 import { BuildLog } from '../logs/build-log.ts';
 import { CANNOT_PAUSE, pauseBuild, recordPauseSkipped } from '../preview/pause.ts';
 import { BuildFailed, friendly } from './build-failed.ts';
+import { BuildInterrupted, INTERRUPTED_RETRY_MS } from './build-interrupted.ts';
 import { type BuildResult, generate } from './generate.ts';
 
 export async function startBuildWorker(ctx: BuildContext): Promise<Worker> {
@@ -33,8 +34,8 @@ export async function startBuildWorker(ctx: BuildContext): Promise<Worker> {
       await work(ctx, queued, signal);
       return undefined;
     },
-    // A failed build is a completed job for the queue. Any other error is a bug, and not retried.
-    retryDelayMs: () => undefined,
+    // A failed build is a completed job for the queue. Any other error but an interruption is a bug, and not retried.
+    retryDelayMs: (_, error) => (error instanceof BuildInterrupted ? INTERRUPTED_RETRY_MS : undefined),
     onFailed: (tx, queued, error) => giveUp(ctx, tx, queued, error),
     onFault: (error) => {
       if (!(error instanceof LeaseLost)) ctx.report('a build worker failed', { error });

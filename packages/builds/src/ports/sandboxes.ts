@@ -111,6 +111,11 @@ export interface BuildSandboxes {
     id: SandboxId,
     signal: AbortSignal,
   ): Promise<{ readonly checkpointId: CheckpointId | null }>;
+  /**
+   * Whether a call may have failed because the sandbox moves to another node, or because its node is away. Never on a server that
+   * is alone.
+   */
+  mayMove(id: SandboxId): Promise<boolean>;
   /** Kills the sandbox; does nothing when it does not exist. */
   kill(org: string, id: SandboxId): Promise<void>;
   /** Undefined when there is no such sandbox. */

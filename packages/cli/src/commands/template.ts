@@ -9,11 +9,17 @@ import { CliError } from '../failure.ts';
 import { parseNumber, parseSpan, relative } from '../human-units.ts';
 import { registryCredentials } from '../registry-credentials.ts';
 import { collectValues, parsePairs } from '../repeated-options.ts';
+import {
+  addResourceOptions,
+  LIMITS_OF_TEMPLATE,
+  type ResourceOptions,
+  resourcesOf,
+} from '../resource-options.ts';
 import { openRoot } from '../root-archive.ts';
 import { withoutUndefined } from '../without-undefined.ts';
 import { defineBuild } from './template-build.ts';
 
-interface CreateOptions {
+interface CreateOptions extends ResourceOptions {
   from?: string;
   image?: string;
   ociArchive?: string;
@@ -36,7 +42,7 @@ export const define: Define = (command, handler) => {
     .alias('list')
     .summary('list templates')
     .action(handler((cli) => list(cli)));
-  command
+  const creating = command
     .command('create')
     .summary('create a template from an image, a checkpoint, a directory or an archive')
     .argument('<name>', 'name of the template')
@@ -56,8 +62,10 @@ export const define: Define = (command, handler) => {
     .option('--ready-timeout <span>', 'how long the start may take (default: 45s)', parseSpan)
     .option('-e, --env <key=value>', 'environment variable; may be repeated', collectValues)
     .option('--description <text>', 'description of the template')
-    .option('--runtime <name>', "runtime (default: the server's)")
-    .action(handler<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)));
+    .option('--runtime <name>', "runtime (default: the server's)");
+  addResourceOptions(creating, LIMITS_OF_TEMPLATE).action(
+    handler<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)),
+  );
   defineBuild(command, handler);
   command
     .command('rebuild')
@@ -65,6 +73,21 @@ export const define: Define = (command, handler) => {
     .argument('<name>', 'name of the built-in template')
     .option('--wait', 'wait until new sandboxes use it')
     .action(handler<{ wait?: boolean }>((cli, [name = ''], options) => rebuild(cli, name, options)));
+  for (const [verb, isPublic, summary] of [
+    ['publish', true, 'let other organisations create sandboxes from it, as organisation/name'],
+    ['unpublish', false, 'end that; sandboxes that exist do not change'],
+  ] as const)
+    command
+      .command(verb)
+      .summary(summary)
+      .argument('<name>', 'name of the template')
+      .action(
+        handler(async (cli, [name = '']) => {
+          const { templates } = await cli.torpor();
+          const changed = await templates[verb](name, { signal: cli.signal });
+          cli.answer(changed, () => `${name} is ${isPublic ? 'public' : 'private'}`);
+        }),
+      );
   command
     .command('rm')
     .alias('delete')
@@ -108,18 +131,33 @@ async function list(cli: Cli): Promise<void> {
     one.name,
     one.runtime,
     stateOf(one),
+    limitsOf(one),
     one.checkpointId ?? '-',
     relative(one.createdAt, cli.io.now()),
   ]);
   cli.answer({ items, nextCursor: null }, () =>
-    columns(['NAME', 'RUNTIME', 'STATE', 'CHECKPOINT', 'CREATED'], rows, cli.io.colors),
+    columns(['NAME', 'RUNTIME', 'STATE', 'LIMITS', 'CHECKPOINT', 'CREATED'], rows, cli.io.colors),
   );
 }
 
-function stateOf({ builtIn, state, phase, error, root }: TemplateView): string {
+function limitsOf({ resources: { memoryMb, cpus } }: TemplateView): string {
+  const limits = [
+    memoryMb === undefined ? [] : `${memoryMb} MB`,
+    cpus === undefined ? [] : `${cpus} cpus`,
+  ].flat();
+  return limits.length === 0 ? '-' : limits.join(', ');
+}
+
+function stateOf({ builtIn, public: isPublished, state, phase, error, root }: TemplateView): string {
   if (state === 'failed') return `failed: ${error?.message}`;
   if (state === 'preparing') return `preparing: ${phase ?? 'started'}`;
-  const kind = !builtIn ? state : root?.kind === 'host' ? 'built in, a view of the host' : 'built in';
+  const kind = isPublished
+    ? `${state}, public`
+    : !builtIn
+      ? state
+      : root?.kind === 'host'
+        ? 'built in, a view of the host'
+        : 'built in';
   return phase === null ? kind : `${kind} (${phase})`;
 }
 
@@ -239,6 +277,7 @@ function definitionOf({ description, env, ...options }: CreateOptions) {
   return withoutUndefined({
     description,
     env: parsePairs('--env', env),
+    resources: resourcesOf(options),
     services: service === undefined ? undefined : [service],
   });
 }

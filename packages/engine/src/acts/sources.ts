@@ -10,7 +10,7 @@ import {
   type SourceKind,
   TorporError,
 } from '@torpor/protocol';
-import { type Checkpoint, findCheckpoint, getSealed } from '../checkpoints/checkpoint.ts';
+import { type Checkpoint, findCheckpoint, getSealed, requireSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { type Operation, requestedCheckpoint, requestedFallback } from '../operations/operation.ts';
 import type { Sandbox } from '../sandbox.ts';
@@ -107,10 +107,13 @@ export function requireStartableBy(checkpoint: Checkpoint, runtime: string): voi
 }
 
 async function wantedCheckpoint(ctx: Context, sandbox: Sandbox, operation: Operation): Promise<Checkpoint> {
-  const id =
-    requestedCheckpoint(operation) ?? (sandbox.state === 'creating' ? sandbox.baseId : sandbox.checkpointId);
-  if (id === null) throw nothingToStartFrom(sandbox);
-  return getSealed(ctx.db, id, sandbox.org);
+  const requested = requestedCheckpoint(operation);
+  if (requested !== undefined) return getSealed(ctx.db, requested, sandbox.org);
+  // The first checkpoint may belong to another organisation, which has published it as a template.
+  const id = sandbox.state === 'creating' ? sandbox.baseId : sandbox.checkpointId;
+  const own = id === null ? undefined : await findCheckpoint(ctx.db, id);
+  if (own === undefined) throw nothingToStartFrom(sandbox);
+  return requireSealed(own);
 }
 
 export function nothingToStartFrom(sandbox: Sandbox): TorporError {

@@ -152,7 +152,11 @@ export async function getCheckpoint(db: Queryable, id: CheckpointId, org: string
 
 /** A sealed checkpoint to start from; a checkpoint in another state is refused with that state. */
 export async function getSealed(db: Queryable, id: CheckpointId, org: string): Promise<Checkpoint> {
-  const checkpoint = await getCheckpoint(db, id, org);
+  return requireSealed(await getCheckpoint(db, id, org));
+}
+
+export function requireSealed(checkpoint: Checkpoint): Checkpoint {
+  const { id } = checkpoint;
   if (checkpoint.state === 'deleted') {
     throw new TorporError('expired', `Checkpoint ${id} was deleted.`, { checkpointId: id });
   }

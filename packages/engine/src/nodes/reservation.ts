@@ -49,7 +49,8 @@ export async function reserve(
 }
 
 async function canWakeElsewhere(tx: Transaction, id: CheckpointId | null): Promise<boolean> {
-  return id !== null && (await findCheckpoint(tx, id))?.replicatedAt != null;
+  const checkpoint = id === null ? undefined : await findCheckpoint(tx, id);
+  return checkpoint !== undefined && (checkpoint.external || checkpoint.replicatedAt !== null);
 }
 
 function cordoned(name: string): TorporError {

@@ -47,6 +47,10 @@ export interface NodeDirectory {
   readonly isClustered: boolean;
   /** Where requests about the sandbox must be answered. */
   locate(sandboxId: SandboxId): Promise<Location>;
+  /** The node that has the checkpoint at hand. "Here" when that node is away: what the store has can be fetched. */
+  locateCheckpoint(checkpointId: CheckpointId): Promise<Exclude<Location, { is: 'unreachable' }>>;
+  /** Whether the sandbox lives on another node, or this node is being drained, so that it may go to another one. */
+  mayMove(sandboxId: SandboxId): Promise<boolean>;
   /** Chooses the node for a new sandbox, or for one that cannot stay where it is. Throws `capacity` when none fits. */
   place(what: Placement): Promise<Place>;
   /** Undefined unless there is a node of this name that was not forgotten. */

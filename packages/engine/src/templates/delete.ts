@@ -3,12 +3,12 @@ import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { deleteIfUnreferenced, removeBytes } from '../checkpoints/deletion.ts';
 import type { Context } from '../context.ts';
-import { getTemplate } from './template.ts';
+import { getTemplate, notOwn } from './template.ts';
 
 export async function deleteTemplate(ctx: Context, org: string, name: string): Promise<void> {
   const template = await getTemplate(ctx, org, name);
   if (template.org !== org) {
-    throw new TorporError('forbidden', `The template "${name}" is built in and cannot be deleted.`);
+    throw notOwn(template);
   }
   const gone = await ctx.db.transaction((tx) =>
     tx.query<{ checkpoint_id: CheckpointId | null }>(

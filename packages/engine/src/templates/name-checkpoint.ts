@@ -6,7 +6,7 @@ import { requireForkable } from '../checkpoints/forkable.ts';
 import type { Context } from '../context.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { findSandbox } from '../sandbox.ts';
-import { definitionOf, firstCheckpoint, getTemplate, type Template } from './template.ts';
+import { definitionOf, findOwn, firstCheckpoint, getTemplate, notOwn, type Template } from './template.ts';
 import { freeName, insertWithFreeName } from './template-names.ts';
 
 export interface CheckpointNames extends Omit<CreateTemplateRequest, 'name' | 'replace'> {
@@ -39,7 +39,7 @@ export async function nameCheckpointAsTemplates(
   }
   requireForkable(ctx, checkpoint);
   await inspectWhole(ctx, checkpoint);
-  // Services and environment are those that a fork would get, unless the caller names others.
+  // Services, environment and limits are those that a fork would get, unless the caller names others.
   const source = checkpoint.sandboxId === null ? undefined : await findSandbox(ctx.db, checkpoint.sandboxId);
   const template: Omit<Template, 'name'> = {
     org,
@@ -50,6 +50,7 @@ export async function nameCheckpointAsTemplates(
       env: request.env ?? source?.config.env ?? {},
       user: request.user ?? source?.config.user,
       workdir: request.workdir ?? source?.config.workdir,
+      resources: request.resources ?? source?.config.resources ?? {},
     },
     state: 'ready',
     checkpointId: checkpoint.id,
@@ -62,8 +63,9 @@ export async function nameCheckpointAsTemplates(
   try {
     await ctx.db.transaction(async (tx) => {
       for (const name of request.names) {
+        const definition = { ...template.definition, public: await isPublished(tx, org, name) };
         if (request.taken === 'replace') await freeName(tx, org, name);
-        await insertWithFreeName(tx, { ...template, name });
+        await insertWithFreeName(tx, { ...template, definition, name });
       }
       await request.alsoWrite?.(tx);
     });
@@ -71,6 +73,14 @@ export async function nameCheckpointAsTemplates(
     if (!(thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key')) throw thrown;
     throw new TorporError('expired', `Checkpoint ${checkpoint.id} was deleted.`, about);
   }
+}
+
+/** A new version of a published template is published too: it has the name already, or the name without a tag. */
+async function isPublished(tx: Transaction, org: string, name: string): Promise<boolean> {
+  const [base = name] = name.split(':');
+  for (const one of new Set([name, base]))
+    if ((await findOwn(tx, org, one))?.definition.public === true) return true;
+  return false;
 }
 
 /** Gives a template that is ready further names. A name that another template has moves to this one. */
@@ -81,7 +91,7 @@ export async function copyTemplate(
   copies: readonly string[],
 ): Promise<Template> {
   const source = await getTemplate(ctx, org, name);
-  if (source.org !== org) throw new TorporError('forbidden', `The template "${name}" is built in.`);
+  if (source.org !== org) throw notOwn(source);
   await firstCheckpoint(ctx.db, source);
   await ctx.db.transaction(async (tx) => {
     for (const copy of copies) {

@@ -2,6 +2,7 @@
 import {
   type CheckpointId,
   type ErrorBody,
+  resourcesSchema,
   serviceSchema,
   type TemplateDefinition,
   type TemplateState,
@@ -27,6 +28,10 @@ const definitionSchema = z.object({
   description: z.string().nullable(),
   services: z.array(z.object(serviceSchema.shape)),
   env: z.record(z.string(), z.string()),
+  /** The limits of sandboxes whose request sets none. Rows of earlier versions have none. */
+  resources: z.object(resourcesSchema.shape).default({}),
+  /** Whether other organisations may create sandboxes from it. */
+  public: z.boolean().default(false),
 });
 
 /** What a sandbox made from a template gets in addition to its files. */
@@ -84,11 +89,12 @@ function toTemplate(found: Row): Template {
   };
 }
 
-export function definitionOf({ description, services, env, user, workdir }: TemplateDefinition): Definition {
-  return { description: description ?? null, services: services ?? [], env: env ?? {}, user, workdir };
+export function definitionOf(definition: TemplateDefinition): Definition {
+  const { description = null, services = [], env = {}, user, workdir, resources = {} } = definition;
+  return { description, services, env, user, workdir, resources, public: false };
 }
 
-async function findOwn(db: Queryable, org: string, name: string): Promise<Template | undefined> {
+export async function findOwn(db: Queryable, org: string, name: string): Promise<Template | undefined> {
   const [row] = await db.query(`SELECT ${COLUMNS} FROM templates WHERE org = $1 AND name = $2`, [org, name]);
   return row === undefined ? undefined : toTemplate(row);
 }
@@ -105,15 +111,17 @@ export async function findBuiltIn(
   return row === undefined ? undefined : toTemplate(row);
 }
 
-/** The organisation's own template, else the built-in template of the runtime. */
+/** The organisation's own template, else the built-in template of the runtime. `acme/app` is published by `acme`. */
 export async function findTemplate(
   ctx: Context,
   org: string,
   name: string,
   runtime?: string,
 ): Promise<Template | undefined> {
-  const own = await findOwn(ctx.db, org, name);
-  if (own === undefined) return findBuiltIn(ctx.db, runtime ?? ctx.defaultRuntime, name);
+  const [owner = org, base = name] = name.includes('/') ? name.split('/') : [];
+  const own = await findOwn(ctx.db, owner, base);
+  if (owner !== org && own?.definition.public !== true) return undefined;
+  if (own === undefined) return findBuiltIn(ctx.db, runtime ?? ctx.defaultRuntime, base);
   return runtime === undefined || own.runtime === runtime ? own : undefined;
 }
 
@@ -129,6 +137,12 @@ export async function getTemplate(
   throw new TorporError('not_found', `${where} no template "${name}".`, {
     hint: 'GET /v1/templates lists the templates.',
   });
+}
+
+/** For a change of a template that is built in, or of another organisation. */
+export function notOwn({ org, name }: Template): TorporError {
+  const whose = org === SHARED_ORG ? 'is built in' : 'belongs to another organisation';
+  return new TorporError('forbidden', `The template "${name}" ${whose} and cannot be changed or deleted.`);
 }
 
 /** The checkpoint that a sandbox made from the template starts from. */
@@ -249,6 +263,19 @@ export async function setReady(
        definition = $4
      WHERE org = $1 AND name = $2 AND writing_id = $3 RETURNING name`,
     [org, name, writingId, JSON.stringify(definition)],
+  );
+  return rows.length === 1;
+}
+
+/** False when the template was replaced meanwhile. */
+export async function setDefinition(
+  tx: Transaction,
+  { org, name, checkpointId }: Template,
+  definition: Definition,
+): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE templates SET definition = $4 WHERE org = $1 AND name = $2 AND checkpoint_id = $3 RETURNING name`,
+    [org, name, checkpointId, JSON.stringify(definition)],
   );
   return rows.length === 1;
 }

@@ -107,6 +107,19 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       ).toMatchObject([own]);
     });
 
+    it('has limits for sandboxes whose request sets none', async () => {
+      const resources = { memoryMb: 512, cpus: 2 };
+      expect((await make('app', { resources })).resources).toEqual(resources);
+      const limitsOf = async (more: object) =>
+        (await engine.create(caller, { template: 'app', ...more })).sandbox.resources;
+      expect(await limitsOf({})).toEqual(resources);
+      expect(await limitsOf({ resources: { cpus: 1, diskMb: 100 } })).toEqual({
+        memoryMb: 512,
+        cpus: 1,
+        diskMb: 100,
+      });
+    });
+
     it('leaves no row, no bytes and no taken name when it cannot be made', async () => {
       const before = await stored();
       await refused(make('app', {}, 'hostile'), 'invalid_request');
@@ -214,12 +227,13 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
   });
 
   describe('from a checkpoint', () => {
-    it('starts sandboxes with the services and environment of its source, like a fork', async () => {
-      const { id } = (await engine.create(caller, { services: [web], env: { A: '1' } })).sandbox;
+    it('starts sandboxes with the services, environment and limits of its source, like a fork', async () => {
+      const resources = { memoryMb: 256 };
+      const { id } = (await engine.create(caller, { services: [web], env: { A: '1' }, resources })).sandbox;
       world.runtime.work(id, '/seeded', 'yes');
       const { checkpoint } = await engine.pause(caller, id);
       const made = await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
-      expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web] });
+      expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web], resources });
       const { id: first } = (await engine.create(caller, { template: 'seeded' })).sandbox;
       const { id: second, services } = (await engine.create(caller, { template: 'seeded' })).sandbox;
       expect(services).toMatchObject([web]);
@@ -291,6 +305,50 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
         [1, 2, 3].map(() => engine.nameTemplate('org', { name: 'x', from })),
       );
       expect(creates.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected', 'rejected']);
+    });
+  });
+
+  describe('that is published', () => {
+    const other = { org: 'other' };
+
+    it('starts sandboxes of other organisations, which cannot see, change or list it', async () => {
+      await make('app', { env: { A: '1' }, services: [web] });
+      await refused(engine.create(other, { template: 'org/app' }), 'not_found');
+      expect(await engine.publishTemplate('org', 'app', true)).toMatchObject({ public: true });
+      const { sandbox } = await engine.create(other, { template: 'org/app', fallback: ['template'] });
+      expect(sandbox).toMatchObject({ template: 'org/app', services: [web] });
+      expect(world.runtime.look(sandbox.id)?.files).toEqual({ '/root': 'a root' });
+      expect((await engine.create(caller, { template: 'org/app' })).sandbox.state).toBe('running');
+      await refused(engine.create(other, { template: 'app' }), 'not_found');
+      await refused(engine.create(other, { template: 'org/base' }), 'not_found');
+      await refused(engine.publishTemplate('other', 'app', false), 'not_found');
+      for (const change of [
+        () => engine.deleteTemplate('other', 'org/app'),
+        () => engine.copyTemplate('other', 'org/app', ['mine']),
+        () => engine.publishTemplate('other', 'org/app', false),
+        () => engine.publishTemplate('org', 'base', true),
+      ])
+        await refused(change(), 'forbidden');
+      expect((await engine.templates('other')).map(({ name }) => name)).not.toContain('app');
+    });
+
+    it('stays published in its next version, until that is ended; sandboxes stay', async () => {
+      await make('app');
+      await engine.publishTemplate('org', 'app', true);
+      const { id } = (await engine.create(other, { template: 'org/app' })).sandbox;
+      const { checkpoint } = await engine.snapshot(caller, (await engine.create(caller, {})).sandbox.id);
+      for (const name of ['app', 'app:v2'])
+        expect(await engine.nameTemplate('org', { name, from: checkpoint.id }, 'replace')).toMatchObject({
+          public: true,
+          checkpointId: checkpoint.id,
+        });
+      expect((await engine.create(other, { template: 'org/app:v2' })).sandbox.baseId).toBe(checkpoint.id);
+      await engine.publishTemplate('org', 'app', false);
+      await refused(engine.create(other, { template: 'org/app' }), 'not_found');
+      await engine.deleteTemplate('org', 'app');
+      await engine.pause(other, id);
+      await engine.resume(other, id);
+      expect(await engine.get('other', id)).toMatchObject({ state: 'running', template: 'org/app' });
     });
   });
 

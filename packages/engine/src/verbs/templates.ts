@@ -14,6 +14,7 @@ import {
   requireCustomTemplates,
   type TemplateRequest,
 } from '../templates/prepare.ts';
+import { setPublic } from '../templates/publish.ts';
 import { refuseTakenTemplateName } from '../templates/template-names.ts';
 import { viewTemplate } from '../view.ts';
 
@@ -56,4 +57,14 @@ export async function copyTemplate(
   copies: readonly string[],
 ): Promise<TemplateView> {
   return viewTemplate(await copy(ctx, org, name, copies));
+}
+
+/** Whether other organisations may create sandboxes from it. */
+export async function publishTemplate(
+  ctx: Context,
+  org: string,
+  name: string,
+  isPublic: boolean,
+): Promise<TemplateView> {
+  return viewTemplate(await setPublic(ctx, org, name, isPublic));
 }

@@ -61,6 +61,7 @@ describe.skipIf(why !== null)(
 
     it('show nothing of the host, and keep their memory when its system directories change', async () => {
       const sleeper = await world.started({});
+      await world.program.write(sleeper, '/home/user/file', 'text');
       const asleep = await paused(world, sleeper, 'memory');
       const planted = ['/usr/local/bin', '/usr/share', '/opt', '/etc'].map((at) => `${at}/torpor-planted`);
       try {

@@ -8,7 +8,13 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { withMount } from '../../testing/with-mount.ts';
 import { nearestDirectory } from './host-check.ts';
 import { checkNetworkNamespaces, checkNftables, checkOverlay, checkScheduling } from './kernel-checks.ts';
-import { checkCgroups, checkDisk, checkMemory, checkReflinks } from './resource-checks.ts';
+import {
+  checkCgroups,
+  checkDisk,
+  checkMemory,
+  checkProjectQuotas,
+  checkReflinks,
+} from './resource-checks.ts';
 
 const run = promisify(execFile);
 let top: string;
@@ -109,6 +115,18 @@ describe('free space', () => {
       detail: expect.stringMatching(/^not known: /),
     });
     expect((await readdir(top)).filter((name) => name.includes('reflink'))).toEqual([]);
+  });
+
+  it('is limited by project quotas where there are any; otherwise the reason and the cost are given', async () => {
+    expect(await checkProjectQuotas(host)).toMatchObject({
+      ok: true,
+      detail: expect.stringMatching(/^(yes: |no \(.+\): .+`diskMb`.+`df` )/),
+    });
+    expect(await checkProjectQuotas({ ...host, dataDir: '/proc/none' })).toMatchObject({
+      ok: true,
+      detail: expect.stringMatching(/^no \(proc has no project quotas\): /),
+    });
+    expect((await readdir(top)).filter((name) => name.includes('quota'))).toEqual([]);
   });
 
   it('in memory is what the kernel reports as available', async () => {

@@ -8,7 +8,13 @@ import { checkRunsc, checkRunscUse } from '../binaries/doctor.ts';
 import { findRunsc } from '../runsc/find-runsc.ts';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
 import { checkNetworkNamespaces, checkNftables, checkOverlay, checkScheduling } from './kernel-checks.ts';
-import { checkCgroups, checkDisk, checkMemory, checkReflinks } from './resource-checks.ts';
+import {
+  checkCgroups,
+  checkDisk,
+  checkMemory,
+  checkProjectQuotas,
+  checkReflinks,
+} from './resource-checks.ts';
 import { trialBoot } from './trial-boot.ts';
 
 export type { HostCheck } from './host-check.ts';
@@ -25,7 +31,7 @@ export async function hostChecks(host: CheckedHost): Promise<HostCheck[]> {
   const system = await checkSystem();
   // Without root on Linux all other checks fail for the same reason.
   if (!system.ok) return [system];
-  const resourceChecks = [checkCgroups, checkDisk, checkReflinks, checkMemory];
+  const resourceChecks = [checkCgroups, checkDisk, checkReflinks, checkProjectQuotas, checkMemory];
   const others = [
     checkRunsc,
     checkRunscUse,

@@ -1,7 +1,7 @@
 /** Checks the resources that sandboxes share: control groups, disk space, memory. */
 import { readFile, statfs } from 'node:fs/promises';
 import { errnoOf } from '@torpor/host';
-import { canReflink } from '@torpor/layers';
+import { canReflink, findProjectQuotas } from '@torpor/layers';
 import { CONTROLLERS, findCgroups, tryCgroups } from '../container/cgroups.ts';
 import { MAX_COPIED_BYTES } from '../warm/warm-bounds.ts';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory } from './host-check.ts';
@@ -47,6 +47,16 @@ export async function checkReflinks({ dataDir }: CheckedHost): Promise<HostCheck
 
 const WITH_REFLINKS = 'yes: a paused sandbox can stay in memory however much it wrote';
 const WITHOUT_REFLINKS = `no: a sandbox that wrote more than ${MAX_COPIED_BYTES / MIB} MiB leaves the memory when it is paused`;
+
+/** Never a fault: without them the limit is watched. */
+export async function checkProjectQuotas({ dataDir }: CheckedHost): Promise<HostCheck> {
+  const { why } = await findProjectQuotas(await nearestDirectory(dataDir));
+  return good('project quotas', why === null ? WITH_QUOTAS : `no (${why}): ${WITHOUT_QUOTAS}`);
+}
+
+const WITH_QUOTAS = 'yes: the kernel enforces `diskMb`, and `df` in a sandbox shows it';
+const WITHOUT_QUOTAS =
+  'a sandbox that exceeds `diskMb` is noticed and ended, and `df` in a sandbox shows the disk of this machine';
 
 export async function checkMemory(_: CheckedHost, table = '/proc/meminfo'): Promise<HostCheck> {
   const [, kibibytes = '0'] = /^MemAvailable:\s+(\d+) kB$/m.exec(await readFile(table, 'utf8')) ?? [];

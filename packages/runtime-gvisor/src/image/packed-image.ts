@@ -48,9 +48,9 @@ const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
 const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
 const inflate = promisify(zstdDecompress);
-/** On real memory images this level compresses hardly less than higher levels, in less time. */
+/** On real memory images: 7 % more bytes than the default level, in a quarter less time. Faster levels leave 40 % more. */
 const COMPRESSION = {
-  params: { [zlib.ZSTD_c_compressionLevel]: -1, [zlib.ZSTD_c_checksumFlag]: 1 },
+  params: { [zlib.ZSTD_c_compressionLevel]: 1, [zlib.ZSTD_c_checksumFlag]: 1 },
   // One call for each piece: with the default size a piece would move between the threads a hundred times.
   chunkSize: MAX_PIECE_BYTES,
 };

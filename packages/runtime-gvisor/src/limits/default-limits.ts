@@ -6,6 +6,9 @@ const MIB = 1024 * 1024;
 const MEMORY_MB = 4_096;
 const DISK_MB = 10_240;
 const PROCESSES = 2_048;
+const DISK_GRACE_BYTES = 256 * MIB;
+/** The grace is at most this share of the limit. */
+const DISK_GRACE_SHARE = 1 / 4;
 
 export type Limits = Resources & {
   readonly memoryMb: number;
@@ -21,4 +24,9 @@ export function withDefaults(resources: Resources): Limits {
     diskMb: resources.diskMb ?? DISK_MB,
     processes: resources.processes ?? PROCESSES,
   };
+}
+
+/** A sandbox whose sealed layers have used up its disk limit may still write this much, so that it can clean up. */
+export function diskGraceBytes(limitBytes: number): number {
+  return Math.min(DISK_GRACE_BYTES, limitBytes * DISK_GRACE_SHARE);
 }

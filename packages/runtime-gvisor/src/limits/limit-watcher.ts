@@ -1,8 +1,9 @@
 /**
  * Ends a sandbox that exceeds its limits, before other sandboxes suffer, and records the reason.
  *
- * The kernel cannot refuse memory or disk to a single program of a guest: it would refuse them to the sentry, which then
- * hangs. So the sandbox is ended, and its files are kept as after any other crash.
+ * The kernel cannot refuse memory to a single program of a guest: it would refuse it to the sentry, which then
+ * hangs. So the sandbox is ended, and its files are kept as after any other crash. Only project quotas refuse disk to a single
+ * write (`disk-projects.ts`); a sandbox that has one is not measured here.
  */
 import { stat, writeFile } from 'node:fs/promises';
 import type { DiskUsage, Instance } from '@torpor/engine';
@@ -12,16 +13,13 @@ import { billableBytes, deletedFilesUsage, freeSpaceOf, LayerWatch } from '@torp
 import type { Resources } from '@torpor/protocol';
 import type { InstanceRecord } from '../instance/instance-files.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
+import { diskGraceBytes } from './default-limits.ts';
 import { exceededLimit, REASONS } from './end-reason.ts';
 
 const MIB = 1024 * 1024;
 const CHECK_EVERY_MS = 500;
 /** Measuring would slow down a sandbox that is just starting. */
 const FIRST_MEASURE_MS = 1_000;
-/** A sandbox whose sealed layers have used up its limit may still write this much, so that it can clean up. */
-const DISK_GRACE_MB = 256;
-/** The grace is at most this share of the limit. */
-const DISK_GRACE_SHARE = 1 / 4;
 /** Callers who ask how much disk space a sandbox uses get one measurement for this long. */
 const REUSE_USAGE_MS = 5_000;
 /** Each sealed layer is measured once, because it never changes. When this many sizes are known, they are dropped. */
@@ -75,6 +73,7 @@ export class LimitWatcher {
     this.#byName.set(record.container.id, watched);
     if (limits.diskMb === undefined) return;
     this.#byLayer.set(record.upper, watched);
+    if (this.#ctx.diskProjects?.isEnforced(record.upper)) return;
     const measure = () => {
       if (this.#byLayer.get(record.upper) !== watched) return;
       this.#disk.watch(record.upper, (limits.diskMb ?? 0) * MIB);
@@ -102,6 +101,8 @@ export class LimitWatcher {
   }
 
   async #usedBytes(watched: Watched): Promise<number> {
+    const counted = await this.#ctx.diskProjects?.usedBytes(watched.record, this.#closing.signal);
+    if (counted !== undefined) return counted;
     const open = billableBytes(await this.#usage(watched.record.upper, this.#closing.signal));
     return open + (await this.#sealedBytes(watched));
   }
@@ -156,8 +157,8 @@ export class LimitWatcher {
     const { upper } = watched.record;
     const sealedBytes = await this.#sealedBytes(watched);
     if (sealedBytes === 0 || this.#byLayer.get(upper) !== watched) return;
-    const grace = Math.min(DISK_GRACE_MB, diskMb * DISK_GRACE_SHARE);
-    this.#disk.watch(upper, Math.max(diskMb * MIB - sealedBytes, grace * MIB));
+    const limitBytes = diskMb * MIB;
+    this.#disk.watch(upper, Math.max(limitBytes - sealedBytes, diskGraceBytes(limitBytes)));
   }
 
   /** The sealed layers of the sandbox count towards its limit; those of its template are shared and do not. */

@@ -4,7 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { unhurried } from '@torpor/engine/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { callSentry, SentryRefusal } from './control-socket.ts';
+import { SentryConnection, type SentryMethod, SentryRefusal } from './control-socket.ts';
+
+const callSentry = (path: string, method: SentryMethod, signal: AbortSignal) =>
+  new SentryConnection(path).call(method, signal);
 
 describe('a call of a sentry', () => {
   let top: string;
@@ -62,6 +65,19 @@ describe('a call of a sentry', () => {
     await serve((socket) => socket.destroy());
     await expect(call()).rejects.toMatchObject({ code: 'unreachable' });
     await expect(call()).rejects.not.toBeInstanceOf(SentryRefusal);
+  });
+
+  it('can be made on a connection that was opened before, and fails when that has failed', async () => {
+    await serve((socket) => socket.write('{"success":true,"err":"","result":{}}\n'));
+    const early = new SentryConnection(path);
+    await new Promise((resolve) => setImmediate(resolve));
+    await early.call('containerManager.Resume', unhurried);
+
+    const missing = new SentryConnection(join(top, 'missing'));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    await expect(missing.call('containerManager.Resume', unhurried)).rejects.toMatchObject({
+      code: 'unreachable',
+    });
   });
 
   it('ends when the caller gives up', async () => {

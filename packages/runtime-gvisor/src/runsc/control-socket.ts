@@ -2,12 +2,12 @@
  * Calls a sentry directly, on the socket that every command of runsc uses: one JSON object asks, one JSON object answers.
  * A call takes about a millisecond; the start of the program `runsc` takes more than twenty.
  */
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 
 /** The methods that are called here. Their names are the same in every version of runsc that is supported. */
-export type SentryMethod = 'containerManager.Resume';
+export type SentryMethod = 'containerManager.Pause' | 'containerManager.Resume';
 
 /** The sentry answered that it does not do what it was asked to, as opposed to no answer. */
 export class SentryRefusal extends TorporError {
@@ -22,19 +22,30 @@ type Answer = z.infer<typeof answerSchema>;
 /** More than any answer to these methods; a sentry that sends more is not believed. */
 const LONGEST_ANSWER = 64 * 1024;
 
-/** Resolves when the sentry has done what was asked. After a throw it may or may not have done it. */
-export async function callSentry(
-  socketPath: string,
-  method: SentryMethod,
-  signal: AbortSignal,
-): Promise<void> {
-  const { success, err } = await ask(socketPath, JSON.stringify({ method, arg: {} }), signal);
-  if (!success) throw new SentryRefusal(method, err);
+/** A connection to a sentry, opened when it is made. It is for one call, and closed by it. */
+export class SentryConnection {
+  readonly #socket: Socket;
+
+  constructor(socketPath: string) {
+    this.#socket = connect({ path: socketPath });
+    // `ask` finds an error that came before the call.
+    this.#socket.on('error', () => {});
+  }
+
+  /** Resolves when the sentry has done what was asked. After a throw it may or may not have done it. */
+  async call(method: SentryMethod, signal: AbortSignal): Promise<void> {
+    const { success, err } = await ask(this.#socket, JSON.stringify({ method, arg: {} }), signal);
+    if (!success) throw new SentryRefusal(method, err);
+  }
+
+  /** For a connection that is not used. */
+  close(): void {
+    this.#socket.destroy();
+  }
 }
 
-function ask(socketPath: string, call: string, signal: AbortSignal): Promise<Answer> {
+function ask(socket: Socket, call: string, signal: AbortSignal): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const socket = connect({ path: socketPath });
     let text = '';
     const end = (settle: () => void) => {
       signal.removeEventListener('abort', abort);
@@ -46,8 +57,11 @@ function ask(socketPath: string, call: string, signal: AbortSignal): Promise<Ans
     const abort = () => end(() => reject(signal.reason));
     signal.addEventListener('abort', abort);
     if (signal.aborted) return abort();
+    const { errored } = socket;
+    if (errored !== null) return fail(errorCode(errored), errored);
+    if (socket.destroyed) return fail('it closed the connection');
     socket.setEncoding('utf8');
-    socket.on('error', (error: NodeJS.ErrnoException) => fail(error.code ?? error.message, error));
+    socket.on('error', (error) => fail(errorCode(error), error));
     socket.on('close', () => fail('it closed the connection'));
     socket.on('data', (chunk: string) => {
       text += chunk;
@@ -57,6 +71,10 @@ function ask(socketPath: string, call: string, signal: AbortSignal): Promise<Ans
     });
     socket.write(call);
   });
+}
+
+function errorCode(error: NodeJS.ErrnoException): string {
+  return error.code ?? error.message;
 }
 
 /** Undefined while the answer is not complete. */

@@ -16,6 +16,7 @@ import { type AgentClient, FileType, Signal } from '@torpor/envd';
 import type { Gateway } from '@torpor/gateway';
 import {
   type CheckpointId,
+  type CreateRequest,
   type ForkRequest,
   type JobId,
   type SandboxId,
@@ -23,15 +24,19 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtime-shared';
+import type { ConnectToAgent } from '../cluster/follow-sandboxes.ts';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { runCommand } from '../sandbox/command.ts';
 import { OutputDecoder } from '../sandbox/output.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import type { PreviewClient } from './preview-client.ts';
 
 export interface EngineSandboxesContext {
+  /** Its calls are made on the node of the sandbox. */
   readonly engine: Engine;
+  /** The engine of this node: a build whose sandbox is on its own node needs no other node. */
+  readonly here: Pick<Engine, 'create'>;
+  readonly connect: ConnectToAgent;
   readonly gateway: Pick<Gateway, 'urlOf'>;
   readonly previews: PreviewClient;
   readonly clock: Clock;
@@ -68,13 +73,23 @@ export class EngineSandboxes implements BuildSandboxes {
 
   async create({ org, jobId, lifetimeSeconds, from }: NewSandbox, signal: AbortSignal): Promise<SandboxId> {
     signal.throwIfAborted();
-    const { engine } = this.#ctx;
     const wanted = { metadata: { [JOB_METADATA_KEY]: jobId }, timeoutSeconds: lifetimeSeconds };
     const id =
       from === undefined
-        ? (await engine.create({ org }, wanted)).sandbox.id
+        ? await this.#createNearby(org, wanted)
         : await this.#forkPaused(org, from, { ...wanted, services: [] }, signal);
     return this.#killIfAborted(org, id, signal);
+  }
+
+  async #createNearby(org: string, wanted: CreateRequest): Promise<SandboxId> {
+    const { engine, here } = this.#ctx;
+    const { sandbox } = await here.create({ org }, wanted).catch((thrown: unknown) => {
+      const isRefused =
+        thrown instanceof TorporError && (thrown.code === 'capacity' || thrown.code === 'transitioning');
+      if (isRefused && engine.directory.isClustered) return engine.create({ org }, wanted);
+      throw thrown;
+    });
+    return sandbox.id;
   }
 
   async ofJob(org: string, jobId: JobId): Promise<SandboxId[]> {
@@ -264,6 +279,10 @@ export class EngineSandboxes implements BuildSandboxes {
     return { checkpointId: checkpoint.id };
   }
 
+  mayMove(id: SandboxId): Promise<boolean> {
+    return this.#ctx.engine.directory.mayMove(id);
+  }
+
   async kill(org: string, id: SandboxId): Promise<void> {
     await this.#ctx.engine.kill({ org }, id).catch((thrown: unknown) => {
       if (!(thrown instanceof TorporError) || thrown.code !== 'not_found') throw thrown;
@@ -345,20 +364,16 @@ export class EngineSandboxes implements BuildSandboxes {
 
   /** Works with the agent, and keeps the sandbox awake meanwhile. */
   async #withAgent<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
-    const { engine } = this.#ctx;
+    const { engine, connect } = this.#ctx;
     const releaseLease = engine.leases.hold(id);
-    const agent = connectToAgent(
-      await engine.agent(org, id).catch((thrown: unknown) => {
-        releaseLease();
-        throw thrown;
-      }),
-    );
+    let agent: AgentClient | undefined;
     try {
+      agent = await connect(org, id);
       return await work(agent);
     } catch (thrown) {
       throw fromAgentError(thrown, id);
     } finally {
-      agent.close();
+      agent?.close();
       releaseLease();
     }
   }

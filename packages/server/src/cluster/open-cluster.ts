@@ -1,5 +1,5 @@
 /** What a server has beside a server that is alone when it is one of several nodes: signatures, a guard, calls to other nodes. */
-import { randomBytes } from 'node:crypto';
+import { hkdfSync, randomBytes } from 'node:crypto';
 import { availableParallelism, totalmem } from 'node:os';
 import { openPostgres } from '@torpor/database';
 import { type ClusterOptions, connectionNameOf, type Report } from '@torpor/engine';
@@ -30,6 +30,12 @@ export interface ClusterParts {
 /** Undefined for a server that is alone. */
 export function clusterSecretsOf({ node, clusterSecret }: ServerConfig): readonly Uint8Array[] | undefined {
   return node === undefined || clusterSecret === undefined ? undefined : parseClusterSecrets(clusterSecret);
+}
+
+/** The mark by which all nodes find the objects of their sandboxes in Kubernetes. Undefined for a server that is alone. */
+export function sharedPodHome({ node }: Pick<ServerConfig, 'node'>, secret: Uint8Array): string | undefined {
+  if (node === undefined) return undefined;
+  return Buffer.from(hkdfSync('sha256', secret, '', 'torpor kubernetes home v1', 10)).toString('hex');
 }
 
 /** Undefined for a server that is alone. */

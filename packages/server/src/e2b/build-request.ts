@@ -47,25 +47,23 @@ export function buildOrderOf(body: E2bBuildStart, org: string): BuildOrder {
     force: body.force ?? false,
     startCommand: body.startCmd || undefined,
     readyCommand: body.readyCmd || undefined,
+    credentials: credentialsOf(body),
   };
 }
 
-function baseOf(
-  { fromImage, fromTemplate, fromImageRegistry }: E2bBuildStart,
-  org: string,
-): BuildOrder['base'] {
+function baseOf({ fromImage, fromTemplate }: E2bBuildStart, org: string): BuildOrder['base'] {
   if (!fromImage === !fromTemplate) throw invalid('Give "fromImage" or "fromTemplate", and not both.');
   if (fromTemplate) {
     const named = parseTemplateReference(fromTemplate, org);
-    if (named.is === 'template') return named;
+    if (named.is !== 'checkpoint') return { is: 'template', name: named.name };
     throw invalid('A build begins with a template that has a name.');
   }
   const reference = fromImage ?? '';
   if (E2B_BASE.test(reference)) return { is: 'template', name: 'base' };
-  return { is: 'image', reference, credentials: credentialsOf(fromImageRegistry ?? undefined) };
+  return { is: 'image', reference };
 }
 
-function credentialsOf(registry: z.infer<typeof registrySchema> | undefined) {
+function credentialsOf({ fromImageRegistry: registry }: E2bBuildStart) {
   switch (registry?.type) {
     case undefined:
       return undefined;
@@ -75,9 +73,11 @@ function credentialsOf(registry: z.infer<typeof registrySchema> | undefined) {
       // Google's registries take the key of a service account as a password.
       return { username: '_json_key', password: registry.serviceAccountJson };
     case 'aws':
-      throw new TorporError('capability_unsupported', 'Keys of AWS for a registry: not supported yet.', {
-        hint: 'Use fromImage with the user AWS and the password of `aws ecr get-login-password`.',
-      });
+      return {
+        accessKeyId: registry.awsAccessKeyId,
+        secretAccessKey: registry.awsSecretAccessKey,
+        region: registry.awsRegion,
+      };
   }
 }
 

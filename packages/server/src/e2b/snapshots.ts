@@ -86,6 +86,7 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
           if (!(await engine.releaseCheckpoint(org, named.id))) throw notFound(`The snapshot ${named.id}`);
           return;
         }
+        if (named.is === 'published') throw notFound(`The template "${named.name}"`);
         await deleteTemplates(ctx, org, named.name);
       });
       return reply.code(204).send();
@@ -127,7 +128,7 @@ function snapshotShape(org: string, { id, templates }: { id: string; templates: 
 
 function templateNameOf(text: string, org: string): string {
   const named = parseTemplateReference(text, org);
-  return named.is === 'template' ? named.name : named.id;
+  return named.is === 'checkpoint' ? named.id : named.name;
 }
 
 /** E2B's clients replace names without asking, and every sandbox without a template would start from the snapshot. */

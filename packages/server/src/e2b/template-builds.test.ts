@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StepCommand } from '@torpor/build-steps';
 import { tar } from '@torpor/host/testing';
-import { DEFAULT_TEMPLATE_BUILD_SETTINGS, TemplateBuilds } from '@torpor/template-builds';
+import { type BuildOrder, DEFAULT_TEMPLATE_BUILD_SETTINGS, TemplateBuilds } from '@torpor/template-builds';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type TestServer, testServer } from '../../testing/test-server.ts';
+import { connectThrough } from '../cluster/follow-sandboxes.ts';
 import type { AppContext } from '../route-context.ts';
 import { killSandboxesOf, stepSandboxes } from '../template-builds/engine-step-sandboxes.ts';
 
@@ -32,7 +33,10 @@ function recordingBuilds({ engine, db, clock, ids, images }: AppContext, serverI
     image: (_, reference, credentials) =>
       images.inRegistry(reference, { credentials, mayUseServerCredentials: false }),
     sandboxes: (options) => {
-      const real = stepSandboxes({ engine, clock, ids, lifetimeMs: 60_000 }, options);
+      const real = stepSandboxes(
+        { engine, connect: connectThrough(engine), clock, ids, lifetimeMs: 60_000 },
+        options,
+      );
       const files: string[] = [];
       return {
         ...real,
@@ -209,6 +213,60 @@ describe('a build', () => {
     expect((await ask('GET', '/templates/app')).body.builds[0]).toMatchObject({ buildID: equal });
   });
 
+  it('gives its template the processors and memory that it names, and those of its base otherwise', async () => {
+    const limits = { cpuCount: 1, memoryMB: 512 };
+    const { id } = await build({ steps: [run('sized')] }, 'app:sized', limits);
+    const shown = { cpuCount: 1, memoryMB: 512 };
+    expect((await ask('GET', '/templates/app:sized')).body).toMatchObject(shown);
+    expect(
+      (await ask('GET', '/templates/app')).body.builds.find(({ buildID = '' }) => buildID === id),
+    ).toMatchObject(shown);
+    const create = await ask('POST', '/v2/sandboxes', { templateID: 'app:sized' });
+    expect((await ask('GET', `/sandboxes/${create.body.sandboxID}`)).body).toMatchObject(shown);
+    await build({ fromTemplate: 'app:sized', steps: [run('child')] }, 'app:child', { memoryMB: 1_024 });
+    const { resources } = await server.world.engine.template('default', 'app:child');
+    expect(resources).toEqual({ cpus: 1, memoryMb: 1_024 });
+    await build({ steps: [run('disk')] }, 'app:disk', { minFreeDiskMb: 20_000 });
+    expect((await server.world.engine.template('default', 'app:disk')).resources).toEqual({ diskMb: 20_000 });
+    for (const refused of [{ cpuCount: 0 }, { memoryMB: 64 }, { memoryMB: 1e9 }, { cpuCount: 1.5 }])
+      expect(await ask('POST', '/v3/templates', { name: 'app', ...refused })).toMatchObject({ status: 400 });
+  });
+
+  it('can be published: other organisations use it with its organisation before its name', async () => {
+    for (const name of ['shared', 'shared:v2']) {
+      const id = await newBuild(name);
+      await start(id, { steps: [run('p')] }, 'shared');
+      expect(await ended(id, 'shared')).toMatchObject({ status: 'ready' });
+    }
+    const asOther = (method: 'GET' | 'POST' | 'DELETE', url: string, body?: object) =>
+      ask(method, url, body, server.keys.other);
+    const use = (templateID: string) => asOther('POST', '/v2/sandboxes', { templateID });
+    expect(await use('default/shared')).toMatchObject({ status: 404 });
+    expect(await ask('PATCH', '/v2/templates/shared', { public: true })).toMatchObject({
+      status: 200,
+      body: { names: ['default/shared'] },
+    });
+    expect((await ask('GET', '/templates/shared')).body).toMatchObject({ public: true });
+    expect(await asOther('GET', '/templates/aliases/default%2Fshared')).toMatchObject({
+      status: 200,
+      body: { templateID: 'default/shared', public: true },
+    });
+    expect(await use('default/shared:v2')).toMatchObject({
+      status: 201,
+      body: { templateID: 'default/shared:v2' },
+    });
+    expect(await use('shared')).toMatchObject({ status: 404 });
+    expect(await asOther('DELETE', '/templates/default%2Fshared')).toMatchObject({ status: 404 });
+    const { body } = await asOther('POST', '/v3/templates', { name: 'theirs' });
+    const from = { fromTemplate: 'default/shared', steps: [run('theirs')] };
+    expect(await asOther('POST', `/v2/templates/theirs/builds/${body.buildID}`, from)).toMatchObject({
+      status: 202,
+    });
+    await expect.poll(() => ran.at(-1)?.command).toBe('theirs');
+    await ask('PATCH', '/v2/templates/shared', { public: false });
+    expect(await use('default/shared')).toMatchObject({ status: 404 });
+  });
+
   it('that fails names the step, leaves no sandbox and changes no template', async () => {
     const before = await server.world.engine.template('default', 'app');
     const { id, status, reason } = await build({ steps: [run('ok'), run('fail now')] });
@@ -232,14 +290,21 @@ describe('a build', () => {
 
   it('writes the password for its registry nowhere', async () => {
     const password = 'never-written-down';
-    const fromImageRegistry = { type: 'registry', username: 'ada', password };
-    const image = { fromTemplate: undefined, fromImage: '127.0.0.1:9/x:1', fromImageRegistry };
-    const { status, reason } = await build({ ...image, steps: [run(`echo ${password}`)] });
-    expect([status, reason.step]).toEqual(['error', 'base']);
+    const reasons: string[] = [];
+    for (const fromImageRegistry of [
+      { type: 'registry', username: 'ada', password },
+      { type: 'aws', awsAccessKeyId: 'a', awsSecretAccessKey: password, awsRegion: 'eu-west-1' },
+    ]) {
+      const image = { fromTemplate: undefined, fromImage: '127.0.0.1:9/x:1', fromImageRegistry };
+      const { status, reason } = await build({ ...image, steps: [run(`echo ${password}`)] });
+      expect([status, reason.step]).toEqual(['error', 'base']);
+      reasons.push(reason.message);
+    }
+    expect(reasons[1]).toBe('127.0.0.1:9 is not a registry of AWS in the region "eu-west-1".');
     const rows = [];
     for (const table of ['template_builds', 'template_build_logs', 'templates', 'checkpoints', 'events'])
       rows.push(...(await server.world.db.query(`SELECT * FROM ${table}`)));
-    expect(JSON.stringify([rows, reason])).not.toContain(password);
+    expect(JSON.stringify([rows, reasons])).not.toContain(password);
     expect(server.log.join('')).not.toContain(password);
   });
 
@@ -272,26 +337,55 @@ describe('a build', () => {
     release();
   });
 
-  it('of a server that died ends as an error, and its sandboxes are killed', async () => {
+  it('of a server that died is run again behind its last finished step, and its sandboxes are killed', async () => {
     const dead = recordingBuilds(server.ctx, 'a dead server');
-    const { id } = await dead.create('default', 'app', ['app']);
-    await dead.begin('default', 'app', id, {
-      base: { is: 'template', name: 'base' },
-      steps: [{ is: 'run', force: true, command: 'hang', user: undefined }],
-      force: false,
-      startCommand: undefined,
-      readyCommand: undefined,
-    });
-    await expect.poll(() => left(id)).toHaveLength(1);
+    const { id } = await abandonedBy(dead, {});
+    const [before] = await left(id);
     await builds.start();
-    const { body } = await ask('GET', `/templates/app/builds/${id}/status`);
-    expect(body).toMatchObject({
-      status: 'error',
-      reason: { message: expect.stringMatching(/server stopped/) },
-    });
+    await expect.poll(() => ran.map(({ command }) => command)).toEqual(['done', 'hang', 'hang']);
+    expect((await left(id)).map((sandbox) => sandbox.id)).not.toContain(before?.id);
+    release();
+    const { status, logEntries } = await ended(id);
+    expect(status).toBe('ready');
+    expect(logEntries.map(({ message }: { message: string }) => message)).toEqual(
+      expect.arrayContaining([expect.stringMatching(/server stopped/), 'CACHED [1/2] RUN done']),
+    );
     expect(await left(id)).toEqual([]);
     await dead.stop();
+    expect(await ended(id)).toMatchObject({ status: 'ready' });
   });
+
+  it('of a server that died ends as an error when it needs credentials, or has ended three servers', async () => {
+    const dead = recordingBuilds(server.ctx, 'a dead server');
+    const secret = await abandonedBy(dead, { credentials: { username: 'ada', password: 'p' } });
+    const deadly = await abandonedBy(dead, {});
+    await server.world.db.transaction((tx) =>
+      tx.query('UPDATE template_builds SET runs = 3 WHERE id = $1', [deadly.id]),
+    );
+    await builds.start();
+    for (const { id } of [secret, deadly]) {
+      expect(await ended(id)).toMatchObject({
+        status: 'error',
+        reason: { message: expect.stringMatching(/server stopped/) },
+      });
+      expect(await left(id)).toEqual([]);
+    }
+    await dead.stop();
+  });
+
+  /** A build whose second step hangs in a server that has no lease. */
+  async function abandonedBy(dead: TemplateBuilds, more: Partial<BuildOrder>) {
+    const made = await dead.create('default', 'app', ['app']);
+    const step = (command: string, force: boolean) => ({ is: 'run', force, command }) as const;
+    await dead.begin('default', 'app', made.id, {
+      base: { is: 'template', name: 'base' },
+      steps: [step('done', false), step('hang', true)],
+      force: false,
+      ...more,
+    });
+    await expect.poll(() => ran.at(-1)?.command).toBe('hang');
+    return made;
+  }
 
   async function left(id: string) {
     const filter = {
@@ -339,17 +433,8 @@ describe('a bad request', () => {
     expect(await ask('POST', '/v3/templates', body)).toMatchObject({ status: 400 });
   });
 
-  it('for a built-in name is 409, for keys of AWS and public templates 501', async () => {
+  it('for a built-in name is 409', async () => {
     expect(await ask('POST', '/v3/templates', { name: 'base' })).toMatchObject({ status: 409 });
-    const fromImageRegistry = { type: 'aws', awsAccessKeyId: 'a', awsSecretAccessKey: 'b', awsRegion: 'c' };
-    const aws = { fromTemplate: undefined, fromImage: 'x', fromImageRegistry };
-    expect(await start(await newBuild(), aws)).toMatchObject({ status: 501 });
-    await build({ steps: [run('p')] }, 'app');
-    expect(await ask('PATCH', '/v2/templates/app', { public: true })).toMatchObject({ status: 501 });
-    expect(await ask('PATCH', '/v2/templates/app', { public: false })).toMatchObject({
-      status: 200,
-      body: { names: ['default/app'] },
-    });
   });
 });
 

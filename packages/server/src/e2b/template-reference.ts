@@ -1,6 +1,13 @@
 /** What E2B calls a template: the name of a template, or the id of a kept checkpoint. */
 import type { Engine } from '@torpor/engine';
-import { type CheckpointId, isId, nameSchema, TorporError, templateNameSchema } from '@torpor/protocol';
+import {
+  type CheckpointId,
+  isId,
+  nameSchema,
+  orgIdSchema,
+  TorporError,
+  templateNameSchema,
+} from '@torpor/protocol';
 import { notFound } from './failures.ts';
 
 /** `team/name:tag`. The team is the organisation. */
@@ -11,7 +18,9 @@ export const DEFAULT_TAG = 'default';
 export type TemplateReference =
   | { readonly is: 'checkpoint'; readonly id: CheckpointId }
   /** A version with a tag is a template of its own, with the tag in its name. */
-  | { readonly is: 'template'; readonly name: string };
+  | { readonly is: 'template'; readonly name: string }
+  /** A template of another organisation, `organisation/name`. It can be used if it is published. */
+  | { readonly is: 'published'; readonly name: string };
 
 /** Throws `not_found` for a text that cannot be the name of a template or snapshot. */
 export function parseTemplateReference(text: string, org: string): TemplateReference {
@@ -19,7 +28,10 @@ export function parseTemplateReference(text: string, org: string): TemplateRefer
   const isOurs = team === undefined || team === org;
   if (isOurs && tag === DEFAULT_TAG && isId('ckpt', name)) return { is: 'checkpoint', id: name };
   const full = withTag(name, tag);
-  if (isOurs && templateNameSchema.safeParse(full).success) return { is: 'template', name: full };
+  if (templateNameSchema.safeParse(full).success) {
+    if (isOurs) return { is: 'template', name: full };
+    if (orgIdSchema.safeParse(team).success) return { is: 'published', name: `${team}/${full}` };
+  }
   throw notFound(`The template "${text.slice(0, 100)}"`);
 }
 
@@ -39,7 +51,7 @@ export async function createSource(
   templateId: string,
 ): Promise<{ readonly template: string } | { readonly from: CheckpointId }> {
   const named = parseTemplateReference(templateId, org);
-  if (named.is === 'template') return { template: named.name };
+  if (named.is !== 'checkpoint') return { template: named.name };
   if ((await engine.keptCheckpoint(org, named.id)) === undefined) throw notFound(`The snapshot ${named.id}`);
   return { from: named.id };
 }

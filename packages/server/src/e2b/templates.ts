@@ -34,8 +34,16 @@ export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
   }
 
   app.get('/templates/aliases/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
-    const { name, all } = await request.deadline.run(() => find(request.identity.org, request.params.id));
-    return { templateID: name, public: all.some(({ builtIn }) => builtIn) };
+    const { org } = request.identity;
+    const named = parseTemplateReference(request.params.id, org);
+    return request.deadline.run(async () => {
+      if (named.is === 'published') {
+        await engine.template(org, named.name);
+        return { templateID: named.name, public: true };
+      }
+      const { name, all } = await find(org, request.params.id);
+      return { templateID: name, public: all.some(isPublic) };
+    });
   });
 
   app.get('/templates/:id', { schema: { hide: true, params: templateParams } }, async (request) => {
@@ -107,14 +115,13 @@ export function e2bTemplateRoutes(app: RoutesApp, ctx: RouteContext): void {
       { schema: { hide: true, params: templateParams, body: z.object({ public: z.boolean().nullish() }) } },
       async (request) => {
         const { org } = request.identity;
-        const { name } = await request.deadline.run(() => find(org, request.params.id));
-        if (request.body.public === true)
-          throw new TorporError(
-            'capability_unsupported',
-            'Public templates: not supported. A template belongs to its organisation alone.',
-            { hint: 'Build the template in the other organisation too.' },
-          );
-        return { names: [`${org}/${name}`] };
+        const { public: isWanted } = request.body;
+        return request.deadline.run(async () => {
+          const { name, all } = await find(org, request.params.id);
+          if (typeof isWanted === 'boolean')
+            for (const version of all) await engine.publishTemplate(org, version.name, isWanted);
+          return { names: [`${org}/${name}`] };
+        });
       },
     );
   }
@@ -170,21 +177,25 @@ function versionShape(template: TemplateView, makers: readonly TemplateBuild[]) 
     createdAt: at,
     updatedAt: at,
     finishedAt: at,
-    ...limitsOf({}),
+    ...limitsOf(template.resources),
     envdVersion: ENVD_VERSION,
   };
 }
 
-function builtShape({ id, status, createdAt, updatedAt, finishedAt }: TemplateBuild) {
+function builtShape({ id, status, resources, createdAt, updatedAt, finishedAt }: TemplateBuild) {
   return {
     buildID: id,
     status,
     createdAt: new Date(createdAt).toISOString(),
     updatedAt: new Date(updatedAt).toISOString(),
     ...(finishedAt === null ? {} : { finishedAt: new Date(finishedAt).toISOString() }),
-    ...limitsOf({}),
+    ...limitsOf(resources),
     envdVersion: ENVD_VERSION,
   };
+}
+
+function isPublic({ builtIn, public: isPublished }: TemplateView): boolean {
+  return builtIn || isPublished;
 }
 
 function uuidOf(text: string): string {
@@ -201,8 +212,8 @@ function templateShape({ name, all }: Versions, makers: readonly TemplateBuild[]
     templateID: name,
     buildID,
     buildStatus: status,
-    ...limitsOf({}),
-    public: first.builtIn,
+    ...limitsOf(first.resources),
+    public: all.some(isPublic),
     aliases: [name],
     names: [name],
     createdAt,

@@ -9,6 +9,7 @@ import {
   type TemplateDefinition,
   type TemplateView,
   TorporError,
+  templateChangeSchema,
   templateDefinitionSchema,
   templateLogLineSchema,
   templateNameSchema,
@@ -118,6 +119,35 @@ export function templateRoutes(app: RoutesApp, ctx: RouteContext): void {
       const { name } = request.params;
       const items = await request.deadline.run(() => engine.templateLog(request.identity.org, name));
       return { items: [...items], nextCursor: null };
+    },
+  );
+
+  app.patch(
+    '/v1/templates/:name',
+    {
+      config: { deadline: 'lifecycle' },
+      schema: {
+        operationId: 'changeTemplate',
+        summary: 'Publish a template for the other organisations of the server, or end that',
+        description:
+          'Sandboxes that exist do not change. A new version of a published template is published too.',
+        tags,
+        params: templateParams,
+        body: templateChangeSchema,
+        response: {
+          200: json('The template.', templateViewSchema),
+          ...errors('not_found', 'forbidden', 'conflict', 'transitioning', 'idempotency_mismatch'),
+        },
+      },
+    },
+    async (request) => {
+      const { name } = request.params;
+      const { public: isPublic } = request.body;
+      return request.deadline.run(() =>
+        replays.once(request, name, async () => ({
+          body: await engine.publishTemplate(request.identity.org, name, isPublic),
+        })),
+      );
     },
   );
 

@@ -1,0 +1,1 @@
+export { type LoopDisk, loopDiskRefusal, mountLoopDisk } from './loop-disk.ts';
