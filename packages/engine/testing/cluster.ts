@@ -25,6 +25,8 @@ export interface TestNode extends TestMachine {
 }
 
 export interface NodeChanges {
+  /** Absent: the machine of the node's name. */
+  readonly machine?: string;
   readonly cluster?: Partial<ClusterOptions> | undefined;
   readonly parts?: Partial<EngineDependencies>;
 }
@@ -77,8 +79,8 @@ export async function makeCluster(settings: Partial<Settings> = {}): Promise<Clu
     clock,
     bucket,
     reported,
-    start: async (name, { cluster, parts } = {}) => {
-      const machine = machineOf(name);
+    start: async (name, { machine: machineName = name, cluster, parts } = {}) => {
+      const machine = machineOf(machineName);
       const { store, runtime, replicas } = machine;
       const engine = createEngine({
         db: fresh.db,

@@ -201,7 +201,7 @@ export class NodePlayer {
       case 'pause':
         return engine.pause(caller, id, {});
       case 'replicate':
-        return engine.pause(caller, id, { durability: 'replicated' });
+        return engine.pause({ ...caller, signal: this.#deadline() }, id, { durability: 'replicated' });
       case 'resume':
         return engine.resume(caller, id, {});
       case 'snapshot':
@@ -220,6 +220,13 @@ export class NodePlayer {
         return;
       }
     }
+  }
+
+  /** A caller does not wait for ever, for example for a store that is away. */
+  #deadline(): AbortSignal {
+    const deadline = new AbortController();
+    void this.#world.clock.sleep(60_000).then(() => deadline.abort());
+    return deadline.signal;
   }
 
   async #work(of: number): Promise<void> {

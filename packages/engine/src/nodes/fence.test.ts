@@ -242,14 +242,42 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
       expect(await b.engine.directory.nodeByName('a')).toBeUndefined();
     });
 
-    it('lets another machine have the name, and the old one keeps what it had when it comes back', async () => {
-      const { id } = (await a.engine.create(caller, {})).sandbox;
-      a.runtime.work(id, '/work', 'only here');
-      await die(id);
-      await b.engine.forgetNode('a');
-      a = await cluster.start('a');
-      const recovered = (await b.engine.checkpoints('org', id, 10)).items.find((one) => one.recovered);
-      expect(recovered).toMatchObject({ state: 'sealed' });
+    describe('and its machine comes back after all', () => {
+      let id: SandboxId;
+      beforeEach(async () => {
+        id = (await a.engine.create(caller, {})).sandbox.id;
+        a.runtime.work(id, '/work', 'only here');
+        await die(id);
+        await b.engine.forgetNode('a');
+      });
+
+      const recovered = async () =>
+        (await b.engine.checkpoints('org', id, 10)).items.find((one) => one.recovered);
+      /** The server of the machine that was `a`, under another name. */
+      const comeBackAs = (name: string) => {
+        const { store, runtime, replicas } = a;
+        const runtimes = new Map([[runtime.name, runtime]]);
+        return cluster.start(name, {
+          parts: { store, runtimes, replicas, dataDirectoryId: 'directory-of-a' },
+        });
+      };
+
+      it('keeps what it had', async () => {
+        await cluster.start('a');
+        expect(await recovered()).toMatchObject({ state: 'sealed' });
+      });
+
+      it('keeps what it had, also under another name', async () => {
+        await comeBackAs('d');
+        expect(await recovered()).toMatchObject({ state: 'sealed' });
+      });
+
+      it('keeps what it had, also when another machine has its name meanwhile', async () => {
+        await cluster.start('a', { machine: 'another', parts: { dataDirectoryId: 'another-directory' } });
+        expect(await recovered()).toBeUndefined();
+        await comeBackAs('d');
+        expect(await recovered()).toMatchObject({ state: 'sealed' });
+      });
     });
   });
 });

@@ -7,6 +7,7 @@ import type { Context } from '../context.ts';
 import type { Database, Transaction } from '../ports/database.ts';
 import { type ClusterOptions, LOCAL_NODE } from '../ports/nodes.ts';
 import { databaseNow, isLive, lockNode, type Node } from './node.ts';
+import { moveFencedRuns } from './recovered-runs.ts';
 
 /** The `home` of a database that nodes share. No data directory has this id. */
 const SHARED_HOME = '(nodes)';
@@ -183,6 +184,8 @@ async function takeName(tx: Transaction, cluster: ClusterOptions, ctx: JoinConte
   if (known !== undefined && known.dataDirectoryId !== ctx.dataDirectoryId && !known.forgotten) {
     throw nameTaken(known);
   }
+  const { dataDirectoryId } = ctx;
+  await moveFencedRuns(tx, { name, dataDirectoryId, before: known?.dataDirectoryId });
   // A node that was forgotten begins anew: nothing that it wrote before may count.
   const epoch = known === undefined ? 1 : known.forgotten ? known.epoch + 1 : known.epoch;
   // A drain that the last server made before it stopped ends with the next start.

@@ -7,7 +7,7 @@ import { sealInStore } from '../acts/seal.ts';
 import { insertWriting, markDeleted, markSealed, type SealResult } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { recordEvent } from '../ledger/transition.ts';
-import type { Queryable } from '../ports/database.ts';
+import type { Queryable, Transaction } from '../ports/database.ts';
 import type { Captured, Instance, Runtime } from '../ports/runtime.ts';
 import { findSandbox, lockSandbox, type Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
@@ -32,6 +32,29 @@ export async function keepFencedRuns(ctx: Context): Promise<void> {
       ctx.report('keeping a run of before the fence failed', { sandboxId: run.sandbox_id, error }),
     );
   }
+}
+
+/**
+ * The runs belong to the data directory that has their files, which may come back under another name, and its name may have gone to
+ * another one. Part of the transaction that takes the name, before the row of the node is written.
+ */
+export async function moveFencedRuns(
+  tx: Transaction,
+  { name, dataDirectoryId, before }: { name: string; dataDirectoryId: string; before: string | undefined },
+): Promise<void> {
+  if (before !== undefined && before !== dataDirectoryId) {
+    await tx.query('UPDATE fenced_runs SET node = $1 WHERE node = $2', [waitingFor(before), name]);
+  }
+  await tx.query(
+    `UPDATE fenced_runs SET node = $1
+     WHERE node = $2 OR node IN (SELECT name FROM nodes WHERE data_directory_id = $3 AND forgotten = 1)`,
+    [name, waitingFor(dataDirectoryId), dataDirectoryId],
+  );
+}
+
+/** In the place of a node, for a data directory that has none. No node can have such a name. */
+function waitingFor(dataDirectoryId: string): string {
+  return `(${dataDirectoryId})`;
 }
 
 /** Whether a run of this sandbox on this node is still to be kept. A start here would remove it. */

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { constants, getPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -57,6 +57,13 @@ describe('the clock of the guard', () => {
     await delay(50);
     expect(bootTime() - before).toBeGreaterThanOrEqual(40);
     expect(before).toBeGreaterThan(1_000);
+  });
+});
+
+describe.skipIf(process.getuid?.() !== 0)('the priority of the guard', () => {
+  it('is the highest: on an overloaded machine it must still be in time', async () => {
+    await using served = await serve(60_000);
+    expect(getPriority(served.guard)).toBe(constants.priority.PRIORITY_HIGHEST);
   });
 });
 
