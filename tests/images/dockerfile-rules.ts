@@ -160,6 +160,28 @@ export function dockerfileRules(extent: 'short' | 'all'): void {
       expect(refused.stderr).toContain('Line 3: VOLUME is not supported');
     });
 
+    it.skipIf(isShort)('runs here-documents, and copies them as files', async () => {
+      const built = await build([
+        'FROM base',
+        'ARG LEVEL=3',
+        'RUN <<END',
+        'set -e',
+        'echo "level $LEVEL" > /opt/script',
+        'END',
+        'RUN cat <<END > /opt/shell',
+        '$LEVEL',
+        'END',
+        'COPY --chown=user <<one <<"two" /opt/files/',
+        'level $LEVEL',
+        'one',
+        'level $LEVEL',
+        'two',
+      ]);
+      expect([built.code, built.stderr.includes('Line 3: RUN <<END')]).toEqual([0, true]);
+      const shown = 'cd /opt; cat script shell files/one files/two; stat -c %U files/one';
+      expect(await inSandbox(shown)).toBe('level 3\n3\nlevel 3\nlevel $LEVEL\nuser');
+    });
+
     it.skipIf(isShort)('begins with an image, and its service runs in the template', async () => {
       const config = { Env: ['FROM_IMAGE=1'], WorkingDir: '/srv' };
       await registry.push('tiny', '1', testImage([await tinyRoot({ '/srv/note': 'x' })], { config }));

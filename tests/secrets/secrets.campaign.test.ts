@@ -67,7 +67,7 @@ describe.skipIf(why !== null)('a secret of a sandbox', { timeout: 180_000 }, () 
     await world
       .agent(await instanceOf(sandbox))
       .then((agent) => agent.files.write('/tmp/outside.pem', outside.authority));
-  }, 120_000);
+  }, 400_000);
   beforeEach(() => void outside.requests.splice(0));
   afterAll(async () => {
     await engine.stop();

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { expand, expandList } from './expand.ts';
+import { expand, expandList, expandText } from './expand.ts';
 
 const lookUp = (name: string) => ({ A: 'one', EMPTY: '' })[name];
 
@@ -17,4 +17,8 @@ it.each([
 
 it('a list is split at spaces outside quotes', () => {
   expect(expandList(`a  "b c" $A'd e' `, lookUp)).toEqual(['a', 'b c', 'oned e']);
+});
+
+it('a text keeps its quotes and lines', () => {
+  expect(expandText(`"$A" '\${MISSING:-d}'\n\\$A \\n $ 5`, lookUp)).toBe(`"one" 'd'\n$A \\n $ 5`);
 });

@@ -3,6 +3,7 @@
 export type Lookup = (name: string) => string | undefined;
 
 const VARIABLE = /^\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?::([-+])([^}]*))?\})/;
+const IN_TEXT = new RegExp(`\\\\\\$|${VARIABLE.source.slice(1)}`, 'g');
 
 /** Removes quotes. Single quotes and backslashes keep a `$` as it is. */
 export function expand(text: string, lookUp: Lookup): string {
@@ -12,6 +13,13 @@ export function expand(text: string, lookUp: Lookup): string {
 /** The same, split at spaces outside quotes. */
 export function expandList(text: string, lookUp: Lookup): string[] {
   return expandWords(text, lookUp, true);
+}
+
+/** Replaces variables and keeps everything else, also quotes. A backslash keeps a `$` as it is. */
+export function expandText(text: string, lookUp: Lookup): string {
+  return text.replace(IN_TEXT, (whole, ...groups: string[]) =>
+    whole === '\\$' ? '$' : resultOf([whole, ...groups.slice(0, 4)], lookUp),
+  );
 }
 
 function expandWords(text: string, lookUp: Lookup, split: boolean): string[] {
@@ -47,7 +55,7 @@ function expandWords(text: string, lookUp: Lookup, split: boolean): string[] {
   return words;
 }
 
-function resultOf([, plain, braced = '', operator, other = '']: RegExpExecArray, lookUp: Lookup): string {
+function resultOf([, plain, braced = '', operator, other = '']: readonly string[], lookUp: Lookup): string {
   const value = lookUp(plain ?? braced);
   if (operator === '-') return value ? value : expand(other, lookUp);
   if (operator === '+') return value ? expand(other, lookUp) : '';

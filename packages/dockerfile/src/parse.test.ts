@@ -54,6 +54,23 @@ describe('a Dockerfile', () => {
     ['WORKDIR /srv/$A', { is: 'workdir', value: '/srv/$A' }],
     ['SHELL ["/bin/bash", "-c"]', { is: 'shell', words: ['/bin/bash', '-c'] }],
     ['LABEL a=b', { is: 'label' }],
+    ['RUN <<END\necho one\n# two\nEND', { is: 'run', command: 'echo one\n# two\n', text: 'RUN <<END' }],
+    ['RUN <<-END\n\techo one\n\tEND', { is: 'run', command: 'echo one\n' }],
+    ['RUN cat <<END > /x\n$A\nEND', { is: 'run', command: 'cat <<END > /x\n$A\nEND' }],
+    [
+      'COPY --chown=1 <<one <<"two.txt" other /dst/\n$A\none\n$B\ntwo.txt',
+      {
+        is: 'copy',
+        copy: {
+          paths: 'other /dst/',
+          chown: '1',
+          inline: [
+            { name: 'one', content: '$A\n', isExpanded: true },
+            { name: 'two.txt', content: '$B\n', isExpanded: false },
+          ],
+        },
+      },
+    ],
     ['EXPOSE 80 443/tcp', { is: 'expose', value: '80 443/tcp' }],
   ])('understands %s', (line, expected) => {
     expect(only(line)).toMatchObject(expected);
@@ -64,7 +81,9 @@ describe('a Dockerfile', () => {
     'FROM --platform=linux/arm64 base',
     'FROM a b c',
     'RUN --mount=type=cache,target=/x true',
-    'RUN <<END\necho\nEND',
+    'RUN <<END\n#!/usr/bin/python3\nEND',
+    'COPY <<END\nx\nEND',
+    'COPY --from=base <<END /x\nx\nEND',
     'COPY --link a /b',
     'COPY a',
     'COPY --chmod=u+x a /b',

@@ -1,6 +1,7 @@
 /** A Dockerfile as stages and instructions. What is not supported is refused here, with its line, before anything runs. */
 import { DockerfileParser, type Instruction as Parsed } from 'dockerfile-ast';
 import { BuildFailure } from './build-failure.ts';
+import { type Heredocs, heredocsOf, type InlineFile } from './heredocs.ts';
 
 /** Words are run as they are; a text is run by the shell of the stage. */
 export type CommandForm = readonly string[] | string;
@@ -23,6 +24,8 @@ export interface CopyInstruction {
   /** Whether local archives are unpacked. */
   readonly isAdd: boolean;
   readonly paths: readonly string[] | string;
+  /** Files whose content stands in the Dockerfile. */
+  readonly inline: readonly InlineFile[];
   readonly from: string | undefined;
   readonly chown: string | undefined;
   readonly chmod: string | undefined;
@@ -55,6 +58,7 @@ const NOT_SUPPORTED: Readonly<Record<string, string>> = {
 };
 
 export function parseDockerfile(text: string): Dockerfile {
+  const lines = text.split(/\r?\n/);
   const parsed = DockerfileParser.parse(text);
   if (parsed.getEscapeCharacter() !== '\\')
     throw new BuildFailure('Only \\ is supported as the escape character.', { line: 1 });
@@ -67,7 +71,7 @@ export function parseDockerfile(text: string): Dockerfile {
       stages.push({ ...fromOf(one, line), instructions: [] });
       continue;
     }
-    const instruction = instructionOf(one, keyword, line);
+    const instruction = instructionOf(one, keyword, line, heredocsOf(one, lines));
     const stage = stages.at(-1);
     if (stage !== undefined) stage.instructions.push(instruction);
     else if (instruction.is === 'arg') args.push(instruction);
@@ -92,22 +96,34 @@ function fromOf(one: Parsed, line: number) {
   return { line, from, name: name?.toLowerCase() ?? null };
 }
 
-function instructionOf(one: Parsed, keyword: string, line: number): Instruction {
-  const content = contentOf(one);
+function instructionOf(
+  one: Parsed,
+  keyword: string,
+  line: number,
+  heredocs: Heredocs | undefined,
+): Instruction {
+  const content = heredocs?.firstLine ?? contentOf(one);
   const about = { line, text: `${keyword} ${content}`.trim() };
   refuseFlags(one, keyword, line);
-  if (heredocsIn(one) > 0) throw refused(line, 'here-documents are not supported');
   if (content === '') throw refused(line, `${keyword} has no arguments`);
   switch (keyword) {
     case 'RUN':
-      return { ...about, is: 'run', command: formOf(content) };
+      return {
+        ...about,
+        is: 'run',
+        command: heredocs === undefined ? formOf(content) : scriptOf(heredocs, line),
+      };
     case 'CMD':
       return { ...about, is: 'cmd', command: formOf(content) };
     case 'ENTRYPOINT':
       return { ...about, is: 'entrypoint', command: formOf(content) };
     case 'COPY':
     case 'ADD':
-      return { ...about, is: 'copy', copy: copyOf(one, keyword, content, line) };
+      return {
+        ...about,
+        is: 'copy',
+        copy: copyOf(one, keyword, heredocs?.rest ?? content, line, heredocs?.files ?? []),
+      };
     case 'ENV':
       return { ...about, is: 'env', pairs: pairsOf(one, line) };
     case 'LABEL':
@@ -160,18 +176,36 @@ function formOf(content: string): CommandForm {
   return content;
 }
 
-function copyOf(one: Parsed, keyword: string, content: string, line: number): CopyInstruction {
+/** A here-document alone is a script; behind a command it belongs to the shell, which gets all lines. */
+function scriptOf({ rest, text, files }: Heredocs, line: number): string {
+  const [script] = files;
+  if (rest !== '' || files.length > 1 || script === undefined) return text;
+  if (script.content.startsWith('#!'))
+    throw refused(line, 'an interpreter in a here-document is not supported', 'Name it: RUN python3 <<EOF.');
+  return script.content;
+}
+
+function copyOf(
+  one: Parsed,
+  keyword: string,
+  content: string,
+  line: number,
+  inline: readonly InlineFile[],
+): CopyInstruction {
   const flags = new Map(flagsOf(one).map((flag) => [flag.getName(), flag.getValue() ?? '']));
   const paths = formOf(content);
   const isUrl = /^(?:https?|ftp|git):\/\/|^git@/;
-  const listed = typeof paths === 'string' ? paths.split(/\s+/) : paths;
-  if (listed.length < 2) throw refused(line, `${keyword} takes at least one source and a target`);
+  const listed = typeof paths === 'string' ? paths.split(/\s+/).filter(Boolean) : paths;
+  if (listed.length + inline.length < 2 || listed.length === 0)
+    throw refused(line, `${keyword} takes at least one source and a target`);
   if (listed.some((path) => isUrl.test(path)))
     throw refused(line, `${keyword} from an address is not supported`, 'Fetch it with RUN.');
   const [from, chown, chmod] = [flags.get('from'), flags.get('chown'), flags.get('chmod')];
   if (chmod !== undefined && !/^[0-7]{3,4}$/.test(chmod))
     throw refused(line, '--chmod takes an octal number');
-  return { isAdd: keyword === 'ADD', paths, from, chown, chmod };
+  if (from !== undefined && inline.length > 0)
+    throw refused(line, 'a here-document comes from no stage', 'Leave --from out.');
+  return { isAdd: keyword === 'ADD', paths, inline, from, chown, chmod };
 }
 
 function pairsOf(one: Parsed, line: number): [string, string][] {
@@ -195,10 +229,6 @@ interface FlagLike {
 
 function flagsOf(one: Parsed): readonly FlagLike[] {
   return (one as unknown as { getFlags?(): FlagLike[] }).getFlags?.() ?? [];
-}
-
-function heredocsIn(one: Parsed): number {
-  return (one as unknown as { getHeredocs?(): unknown[] }).getHeredocs?.().length ?? 0;
 }
 
 function refuseFlags(one: Parsed, keyword: string, line: number): void {

@@ -9,13 +9,15 @@ import {
   quoted,
   quotedAll,
   type RunningSandbox,
+  type Source,
   StepChain,
   type StepSandboxes,
 } from '@torpor/build-steps';
 import type { Resources } from '@torpor/sdk';
 import type { BuildContext } from './build-context.ts';
 import { BuildFailure } from './build-failure.ts';
-import { expand, expandList, type Lookup } from './expand.ts';
+import { expand, expandList, expandText, type Lookup } from './expand.ts';
+import type { InlineFile } from './heredocs.ts';
 import type { CommandForm, CopyInstruction, Instruction } from './parse.ts';
 
 /** What later instructions, and sandboxes of the template, get from the instructions so far. */
@@ -190,12 +192,29 @@ export class StageBuild {
       chmod: copy.chmod,
     };
     if (copy.from !== undefined) return this.#copyFrom(expand(copy.from, this.#lookUp), paths, order);
-    const sources = (await Promise.all(paths.map((path) => this.#parts.context.find(path)))).flat();
+    const found = (await Promise.all(paths.map((path) => this.#parts.context.find(path)))).flat();
+    const sources = [...copy.inline.map((file) => this.#inlineSource(file)), ...found];
     if (sources.length === 0)
       throw new BuildFailure(`Line ${line}: the build context has no ${paths.join(', ')}.`, { line });
     await this.#step(['copy', order, await digestOf(sources)], (sandbox) =>
       this.#chain.place(sandbox, placementOfFiles(sources, order)),
     );
+  }
+
+  #inlineSource({ name, content, isExpanded }: InlineFile): Source {
+    const bytes = Buffer.from(isExpanded ? expandText(content, this.#lookUp) : content);
+    const stream = async function* () {
+      yield bytes;
+    };
+    const item = {
+      path: name,
+      type: 'file',
+      mode: 0o644,
+      mtime: 0,
+      size: bytes.length,
+      content: stream,
+    } as const;
+    return { isDirectory: false, items: [item] };
   }
 
   /** Packs the files in a sandbox of the other stage. */
