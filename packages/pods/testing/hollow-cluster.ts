@@ -25,6 +25,9 @@ const ENTER = [
   `exec setpriv --reuid ${USER} --regid ${USER} --clear-groups -- "$@"`,
 ].join(' && ');
 
+/** Never counted down: the agent of a pod that was killed may keep its address for a moment. */
+let started = 0;
+
 interface HollowPod {
   readonly process: ChildProcess;
   readonly ended: Promise<unknown>;
@@ -36,7 +39,6 @@ export class HollowCluster {
   readonly #directory = mkdtempSync(join(tmpdir(), 'torpor-hollow-'));
   readonly #pods = new Map<string, HollowPod>();
   #agentDir = '';
-  #nextAddress = 0;
   #kubeconfig = '';
 
   constructor(namespace = 'torpor-sandboxes') {
@@ -106,13 +108,13 @@ export class HollowCluster {
     const secretName = volumeOf(spec, 'credential')?.['secret'] as { secretName: string } | undefined;
     const secret = this.api.objects.get(`${this.#core}/secrets/${secretName?.secretName}`);
     const data = (secret?.['data'] ?? {}) as Record<string, string>;
-    const n = ++this.#nextAddress;
+    const n = ++started;
     // The agent removes the file, so the directory is its user's.
     const run = this.#directoryOfUser(`${name}-${n}-run`);
     const credential = join(run, 'credential');
     writeFileSync(credential, Buffer.from(data['credential'] ?? '', 'base64'));
     chownSync(credential, USER, USER);
-    const address = `127.${100 + (process.pid % 100)}.${n >> 8}.${n & 255}`;
+    const address = `127.${1 + (process.pid % 250)}.${n >> 8}.${n & 255}`;
     const child = spawn(
       'unshare',
       [
@@ -141,7 +143,7 @@ export class HollowCluster {
   /** An `emptyDir` is new with every pod; a claim keeps its directory. */
   #homeOf(name: string, spec: FakeObject['spec']): string {
     const claim = volumeOf(spec, 'home')?.['persistentVolumeClaim'] as { claimName: string } | undefined;
-    return this.#directoryOfUser(claim?.claimName ?? `${name}-${this.#nextAddress}-home`);
+    return this.#directoryOfUser(claim?.claimName ?? `${name}-${started}-home`);
   }
 
   #directoryOfUser(name: string): string {
