@@ -87,7 +87,7 @@ export class HollowCluster {
   async stop(): Promise<void> {
     this.api.onChange = () => {};
     this.api.onRemove = () => {};
-    for (const { process } of this.#pods.values()) process.kill('SIGKILL');
+    for (const { process: pod } of this.#pods.values()) killGroup(pod);
     await Promise.all([...this.#pods.values()].map(({ ended }) => ended));
     await this.api.stop();
     rmSync(this.#directory, { recursive: true, force: true });
@@ -124,7 +124,12 @@ export class HollowCluster {
         ...['--user', 'user', '--home', '/home/user', '--credential-file', credential],
         ...['--state-dir', '/home/user/.torpor'],
       ],
-      { stdio: ['ignore', 'ignore', 'pipe'], env: { PATH: process.env['PATH'], HOME: '/home/user' } },
+      // A process group of its own: a change of the user makes the agent outlive `unshare`, which is killed first.
+      {
+        detached: true,
+        stdio: ['ignore', 'ignore', 'pipe'],
+        env: { PATH: process.env['PATH'], HOME: '/home/user' },
+      },
     );
     const ended = once(child, 'exit').then(() => {
       if (this.#pods.get(name)?.process !== child) return;
@@ -208,7 +213,7 @@ export class HollowCluster {
   #removed(path: string, { metadata }: FakeObject): void {
     const { name } = metadata;
     if (path.startsWith(`${this.#core}/pods/`)) {
-      this.#pods.get(name)?.process.kill('SIGKILL');
+      killGroup(this.#pods.get(name)?.process);
       this.#pods.delete(name);
       this.#collect('Pod', metadata.uid);
       const owner = this.api.objects.get(`${this.#sandboxes}/${name}`);
@@ -231,6 +236,11 @@ export class HollowCluster {
       if (owners.some((owner) => owner.kind === kind && owner.uid === uid)) this.api.remove(path);
     }
   }
+}
+
+function killGroup(pod: ChildProcess | undefined): void {
+  if (pod?.pid === undefined || pod.exitCode !== null || pod.signalCode !== null) return;
+  process.kill(-pod.pid, 'SIGKILL');
 }
 
 function volumeOf(spec: FakeObject['spec'], name: string): Record<string, unknown> | undefined {
