@@ -26,7 +26,7 @@ export interface TorporProcess {
 export async function startTorpor(
   dataDir: string,
   env: Record<string, string> = {},
-  runtime: 'process' | 'gvisor' | 'e2b' = 'process',
+  runtime: 'process' | 'gvisor' | 'e2b' | 'kubernetes' | 'agent-sandbox' = 'process',
   flags: readonly string[] = [],
   program: readonly [string, ...string[]] = [process.execPath],
 ): Promise<TorporProcess> {

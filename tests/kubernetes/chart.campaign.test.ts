@@ -44,8 +44,8 @@ describe.skipIf(why !== null)(`the control plane of the chart${why === null ? ''
     await writeServerImage({ archive });
     cluster.importImage(archive);
     const settings = {
-      'engine.nodeLeaseMs': '6s',
-      'engine.nodeStopMs': '1s',
+      'engine.nodeLeaseMs': '20s',
+      'engine.nodeStopMs': '2s',
       'engine.reconcileEveryMs': '2s',
     };
     chart = await installChart(cluster, postgres, { ...CONTROL_PLANE, settings });

@@ -102,7 +102,10 @@ describe.skipIf(why !== null)(`the Helm chart${why === null ? '' : `: ${why}`}`,
       reach: 'pod-ip',
       user: 1000,
     });
-    expect(set.spec.template.spec.securityContext).toMatchObject({ runAsNonRoot: true });
+    expect(set.spec.template.spec).toMatchObject({
+      shareProcessNamespace: true,
+      securityContext: { runAsNonRoot: true },
+    });
     expect(containerOf(set).securityContext).toEqual({
       allowPrivilegeEscalation: false,
       readOnlyRootFilesystem: true,
@@ -130,6 +133,7 @@ describe.skipIf(why !== null)(`the Helm chart${why === null ? '' : `: ${why}`}`,
       nodeSelector: { 'torpor.dev/node': 'true' },
       terminationGracePeriodSeconds: 180,
       automountServiceAccountToken: false,
+      shareProcessNamespace: true,
     });
     expect(containerOf(set).securityContext).toEqual({ privileged: true });
     const config = await readConfig([], variablesOf(set), directory);

@@ -25,6 +25,9 @@ const ENTER = [
   `exec setpriv --reuid ${USER} --regid ${USER} --clear-groups -- "$@"`,
 ].join(' && ');
 
+/** Never counted down: the agent of a pod that was killed may keep its address for a moment. */
+let started = 0;
+
 interface HollowPod {
   readonly process: ChildProcess;
   readonly ended: Promise<unknown>;
@@ -36,7 +39,6 @@ export class HollowCluster {
   readonly #directory = mkdtempSync(join(tmpdir(), 'torpor-hollow-'));
   readonly #pods = new Map<string, HollowPod>();
   #agentDir = '';
-  #nextAddress = 0;
   #kubeconfig = '';
 
   constructor(namespace = 'torpor-sandboxes') {
@@ -85,7 +87,7 @@ export class HollowCluster {
   async stop(): Promise<void> {
     this.api.onChange = () => {};
     this.api.onRemove = () => {};
-    for (const { process } of this.#pods.values()) process.kill('SIGKILL');
+    for (const { process: pod } of this.#pods.values()) killGroup(pod);
     await Promise.all([...this.#pods.values()].map(({ ended }) => ended));
     await this.api.stop();
     rmSync(this.#directory, { recursive: true, force: true });
@@ -106,13 +108,13 @@ export class HollowCluster {
     const secretName = volumeOf(spec, 'credential')?.['secret'] as { secretName: string } | undefined;
     const secret = this.api.objects.get(`${this.#core}/secrets/${secretName?.secretName}`);
     const data = (secret?.['data'] ?? {}) as Record<string, string>;
-    const n = ++this.#nextAddress;
+    const n = ++started;
     // The agent removes the file, so the directory is its user's.
     const run = this.#directoryOfUser(`${name}-${n}-run`);
     const credential = join(run, 'credential');
     writeFileSync(credential, Buffer.from(data['credential'] ?? '', 'base64'));
     chownSync(credential, USER, USER);
-    const address = `127.${100 + (process.pid % 100)}.${n >> 8}.${n & 255}`;
+    const address = `127.${1 + (process.pid % 250)}.${n >> 8}.${n & 255}`;
     const child = spawn(
       'unshare',
       [
@@ -122,7 +124,12 @@ export class HollowCluster {
         ...['--user', 'user', '--home', '/home/user', '--credential-file', credential],
         ...['--state-dir', '/home/user/.torpor'],
       ],
-      { stdio: ['ignore', 'ignore', 'pipe'], env: { PATH: process.env['PATH'], HOME: '/home/user' } },
+      // A process group of its own: a change of the user makes the agent outlive `unshare`, which is killed first.
+      {
+        detached: true,
+        stdio: ['ignore', 'ignore', 'pipe'],
+        env: { PATH: process.env['PATH'], HOME: '/home/user' },
+      },
     );
     const ended = once(child, 'exit').then(() => {
       if (this.#pods.get(name)?.process !== child) return;
@@ -141,7 +148,7 @@ export class HollowCluster {
   /** An `emptyDir` is new with every pod; a claim keeps its directory. */
   #homeOf(name: string, spec: FakeObject['spec']): string {
     const claim = volumeOf(spec, 'home')?.['persistentVolumeClaim'] as { claimName: string } | undefined;
-    return this.#directoryOfUser(claim?.claimName ?? `${name}-${this.#nextAddress}-home`);
+    return this.#directoryOfUser(claim?.claimName ?? `${name}-${started}-home`);
   }
 
   #directoryOfUser(name: string): string {
@@ -206,7 +213,7 @@ export class HollowCluster {
   #removed(path: string, { metadata }: FakeObject): void {
     const { name } = metadata;
     if (path.startsWith(`${this.#core}/pods/`)) {
-      this.#pods.get(name)?.process.kill('SIGKILL');
+      killGroup(this.#pods.get(name)?.process);
       this.#pods.delete(name);
       this.#collect('Pod', metadata.uid);
       const owner = this.api.objects.get(`${this.#sandboxes}/${name}`);
@@ -229,6 +236,11 @@ export class HollowCluster {
       if (owners.some((owner) => owner.kind === kind && owner.uid === uid)) this.api.remove(path);
     }
   }
+}
+
+function killGroup(pod: ChildProcess | undefined): void {
+  if (pod?.pid === undefined || pod.exitCode !== null || pod.signalCode !== null) return;
+  process.kill(-pod.pid, 'SIGKILL');
 }
 
 function volumeOf(spec: FakeObject['spec'], name: string): Record<string, unknown> | undefined {

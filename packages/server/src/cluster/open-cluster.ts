@@ -53,7 +53,11 @@ export async function openCluster(
   if (name === undefined || advertise === undefined || database === undefined) return undefined;
   const now = () => Date.now();
   const signer = new HopSigner({ self: name, secrets, now, randomBytes, windowMs: HOP_WINDOW_MS });
-  const endServer = () => process.kill(process.pid, 'SIGKILL');
+  const endServer = () => {
+    process.kill(process.pid, 'SIGKILL');
+    // The kernel keeps process 1 of a namespace alive, as in a container without an init process.
+    process.exit(1);
+  };
   const guard = await Guard.start({ directory: dataDir, targets, report, endServer });
   const renewals = await openRenewals(database, name, config.configured.settings.engine.nodeLeaseMs);
   return {
