@@ -72,6 +72,12 @@ describe('what needs attention', () => {
     ]);
   });
 
+  it('is a checkpoint that could not be read in time, which is not called damaged', () => {
+    const checkpointHealth = { health: 'unknown', parts: ['files'], reason: null, verifiedAt: null } as const;
+    const one = sandbox({ state: 'paused', checkpointHealth: { ...checkpointHealth, parts: ['files'] } });
+    expect(titles({ sandboxes: [one] })).toEqual(['The checkpoint of web could not be checked']);
+  });
+
   it('is a failed wake of today, once, with its message', () => {
     const event = (at: number) =>
       ({

@@ -129,10 +129,17 @@ function ofSandbox(sandbox: SandboxView, { now }: Known): Matter[] {
       ...about,
       id: `${id} checkpoint`,
       weight: health === 'unknown' ? 'warn' : 'bad',
-      title: `The checkpoint of ${title} is ${health}${parts.length > 0 ? ` (${parts.join(', ')})` : ''}`,
-      advice: parts.includes('files')
-        ? 'Verify it. An earlier checkpoint may still start: allow the fallback "previous".'
-        : 'Verify it. A wake uses its files when the memory cannot be used.',
+      ...(health === 'unknown'
+        ? {
+            title: `The checkpoint of ${title} could not be checked`,
+            advice: 'Its disk or store did not answer in time. Verify it to read it now.',
+          }
+        : {
+            title: `The checkpoint of ${title} is ${health}${parts.length > 0 ? ` (${parts.join(', ')})` : ''}`,
+            advice: parts.includes('files')
+              ? 'Verify it. An earlier checkpoint may still start: allow the fallback "previous".'
+              : 'Verify it. A wake uses its files when the memory cannot be used.',
+          }),
     });
   }
   if (deletesAt !== null && deletesAt - now < SOON_MS) {
