@@ -9,11 +9,12 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { loadavg } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { startRegistry, testImage, whyNoRegistry } from '@torpor/images/testing';
 import { tinyRoot } from '../packages/runtime-gvisor/testing/tiny-root.ts';
 import { startTorpor } from '../tests/crash/torpor-process.ts';
-import { row, type Times, time } from './measure.ts';
+import { row, type Times, time, timesOf } from './measure.ts';
 import { hasBuildah, openBuildah } from './templates/buildah.ts';
 
 if (whyNoRegistry !== null) throw new Error(whyNoRegistry);
@@ -21,6 +22,7 @@ const ROUNDS = process.argv.includes('quick') ? 3 : 10;
 const CREATES = 3 * ROUNDS;
 /** Bytes of the one large layer. */
 const LAYER = 40 * 1024 * 1024;
+const REST_MS = 300;
 const CLI = join(import.meta.dirname, '../packages/cli/bin/torpor.mjs');
 
 const lines: [what: string, times: Times][] = [];
@@ -85,24 +87,22 @@ try {
     await measure(`${what}: nothing changed`, ROUNDS, build);
   }
 
-  const create = async (template: string) => {
-    const { id } = await sandboxes.create({ template });
-    return id;
-  };
-  const made: Awaited<ReturnType<typeof create>>[] = [];
-  const times = new Map<string, Times>();
-  for (const template of ['base', 'app-0', 'built']) {
-    // The first one fills caches.
-    made.push(await create(template));
-    times.set(
-      template,
-      await measure(`create from ${template}`, CREATES, async () => {
-        made.push(await create(template));
-        await sandboxes.kill(made.pop() as (typeof made)[number]);
-      }),
-    );
+  // The templates take turns, so that a machine that becomes slower is the same for all.
+  const sources = ['base', 'app-0', 'built'];
+  const samples = new Map(sources.map((template) => [template, [] as number[]]));
+  for (let i = 0; i < CREATES; i++) {
+    for (const template of sources) {
+      const began = performance.now();
+      const { id } = await sandboxes.create({ template });
+      await sandboxes.kill(id);
+      // The first round fills caches.
+      if (i > 0) samples.get(template)?.push(performance.now() - began);
+      // Containers that the server makes in advance are made between the samples.
+      await sleep(REST_MS);
+    }
   }
-  for (const id of made) await sandboxes.kill(id);
+  const times = new Map([...samples].map(([template, list]) => [template, timesOf(list)]));
+  for (const [template, each] of times) lines.push([`create from ${template}, and kill`, each]);
   const ratio = (template: string) => (times.get(template)?.p50 ?? 0) / (times.get('base')?.p50 ?? 1);
   console.log(row(['milliseconds', 'p50', 'p95']));
   for (const [what, { p50, p95 }] of lines) console.log(row([what, p50, p95]));

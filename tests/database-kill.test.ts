@@ -13,6 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { claimDataDirectory } from '../packages/database/src/data-directory.ts';
 import { openSqlite } from '../packages/database/src/sqlite.ts';
+import { Random } from './seeded-random.ts';
 
 const CHILD = fileURLToPath(new URL('./database-kill-child.ts', import.meta.url));
 /** `npm run test:crash` kills it more often. */
@@ -52,7 +53,7 @@ describe('the embedded database under kill -9', () => {
   }
 
   it(`loses nothing in ${ROUNDS} rounds (R112)`, { timeout: Math.max(180_000, ROUNDS * 5_000) }, async () => {
-    const random = seeded(SEED);
+    const random = new Random(SEED);
     const acknowledged = new Set<string>();
     for (let round = 0; round < ROUNDS; round += 1) {
       const where = `seed ${SEED}, round ${round}`;
@@ -82,13 +83,13 @@ describe('the embedded database under kill -9', () => {
 });
 
 /** Kills the writer shortly after a random number of acknowledgements. Returns all acknowledgements. */
-async function writeUntilKilled(directory: string, round: number, random: () => number): Promise<string[]> {
+async function writeUntilKilled(directory: string, round: number, random: Random): Promise<string[]> {
   const child: Child = spawn(process.execPath, [CHILD, directory, String(round)], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = once(child, 'exit');
-  const killAt = 1 + Math.floor(random() * 60);
-  const after = random() * 3;
+  const killAt = random.between(1, 60);
+  const after = random.below(3_000) / 1_000;
   const batches: string[] = [];
   for await (const line of createInterface({ input: child.stdout })) {
     batches.push(line);
@@ -97,15 +98,4 @@ async function writeUntilKilled(directory: string, round: number, random: () => 
   const [, signal] = await exited;
   expect(signal, `seed ${SEED}, round ${round}`).toBe('SIGKILL');
   return batches;
-}
-
-/** A small random generator (mulberry32) that gives the same sequence for the same seed. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }

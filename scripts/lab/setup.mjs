@@ -1,13 +1,14 @@
 /**
  * `npm run lab:setup`: builds the programs of the test lab, which some tests use when they are there. `npm test` never
- * runs this. The lab has versitygw, an S3 server that keeps its objects as plain files, and a Kubernetes cluster with
- * agent-sandbox. `npm run lab:setup s3` and `npm run lab:setup kubernetes` build one of them.
+ * runs this. The lab has versitygw, an S3 server that keeps its objects as plain files, Helm for the chart, and a Kubernetes
+ * cluster with agent-sandbox. `npm run lab:setup s3`, `lab:setup helm` and `lab:setup kubernetes` build one of them.
  */
-import { buildKubernetesLab } from './kubernetes.mjs';
+import { buildHelm, buildKubernetesLab } from './kubernetes.mjs';
 import { buildVersitygw } from './versitygw.mjs';
 
 const PARTS = {
   s3: { what: 'an S3 server', build: buildVersitygw },
+  helm: { what: 'Helm', build: buildHelm },
   kubernetes: { what: 'a Kubernetes cluster (some twenty minutes)', build: buildKubernetesLab },
 };
 

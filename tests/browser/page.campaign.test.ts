@@ -2,7 +2,7 @@
  * The whole story of the page in a real browser, on gVisor, with pictures, and the page while its server is killed.
  * Pictures are kept in `TORPOR_PICTURES`, or in a new directory whose path is printed.
  */
-import { mkdtemp } from 'node:fs/promises';
+import { mkdir, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -68,6 +68,24 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await page.setViewportSize({ width: 390, height: 844 });
     await page.screenshot({ path: `${pictures}/${name}-phone.png` });
     await page.setViewportSize({ width: 1_280, height: 800 });
+  };
+
+  /** A directory as a user drags it from the file manager. */
+  const makeSite = async () => {
+    const site = join(dataDir.path, 'site');
+    await mkdir(join(site, 'pages'), { recursive: true });
+    await writeFile(join(site, 'index.txt'), 'home');
+    await writeFile(join(site, 'pages/about.txt'), 'about');
+    return site;
+  };
+  const drop = async (path: string) => {
+    const { x = 0, y = 0 } = (await page.getByLabel('Files', { exact: true }).boundingBox()) ?? {};
+    const devtools = await page.context().newCDPSession(page);
+    for (const type of ['dragEnter', 'dragOver', 'drop'] as const) {
+      const data = { items: [], files: [path], dragOperationsMask: 1 };
+      await devtools.send('Input.dispatchDragEvent', { type, x: x + 20, y: y + 20, data });
+    }
+    await devtools.detach();
   };
 
   it('signs in with a key', async () => {
@@ -150,6 +168,15 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await button('Save').click();
     await page.getByText('note.txt is saved.').waitFor();
     await picture('editor');
+    await page.keyboard.press('End');
+    await page.getByLabel('Contents').press('x');
+    await button('Back').click();
+    await answer('Leave').click();
+    await drop(await makeSite());
+    await page.getByText('2 of 2 files uploaded.').waitFor();
+    await button('site/').click();
+    await button('pages/').click();
+    await button('about.txt').waitFor();
 
     await tab('Checkpoints').click();
     const node = page.getByRole('listitem').filter({ hasText: 'stable' });

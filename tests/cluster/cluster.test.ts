@@ -2,11 +2,12 @@
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { openPostgres } from '@torpor/database';
 import type { SandboxView } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { linuxProcesses } from '../../packages/host/src/processes/linux-processes.ts';
-import { type ClusterNode, type ClusterWorld, makeClusterWorld } from './cluster-world.ts';
+import { type ClusterNode, type ClusterWorld, makeClusterWorld, STORE } from './cluster-world.ts';
 
 const SERVICE = {
   name: 'web',
@@ -14,9 +15,10 @@ const SERVICE = {
   port: 3000,
 };
 
+const LEASE_MS = 4_000;
 const postgres = inject('postgresUrl');
 
-describe.skipIf(postgres === null)('two nodes', () => {
+describe.skipIf(postgres === null)(`two nodes with a store in ${STORE}`, () => {
   let world: ClusterWorld;
   /** The node on which the sandbox lives, and the other one. */
   let home: ClusterNode;
@@ -26,7 +28,7 @@ describe.skipIf(postgres === null)('two nodes', () => {
 
   beforeAll(async () => {
     world = await makeClusterWorld(postgres ?? '', {
-      settings: ['engine.nodeLeaseMs=4s', 'engine.nodeStopMs=1s'],
+      settings: [`engine.nodeLeaseMs=${LEASE_MS}ms`, 'engine.nodeStopMs=1s'],
     });
     const a = await world.start('a');
     const b = await world.start('b');
@@ -143,6 +145,27 @@ describe.skipIf(postgres === null)('two nodes', () => {
     expect(JSON.parse(answer.text)).toMatchObject({ sandboxID: bare, state: 'running' });
   });
 
+  it('wake a sandbox on the other node, from the store', async () => {
+    const moving = await home.torpor.sandboxes.create({});
+    const { sandboxes, nodes } = home.torpor;
+    await sandboxes.exec(moving.id, { command: 'echo kept > note' });
+    expect(await sandboxes.pause(moving.id, { durability: 'replicated' })).toMatchObject({
+      replicated: true,
+    });
+    const { node: slept = '' } = await sandboxes.get(moving.id);
+    await nodes.cordon(slept);
+    // A server remembers for a moment where the sandbox was, so the first wake may still be there.
+    const wake = async () => {
+      const { node } = (await sandboxes.resume(moving.id)).sandbox;
+      if (node === slept) await sandboxes.pause(moving.id, { durability: 'replicated' });
+      return node;
+    };
+    await expect.poll(wake, { timeout: 20_000 }).not.toBe(slept);
+    expect((await sandboxes.exec(moving.id, { command: 'cat note' })).stdout).toBe('kept\n');
+    await nodes.uncordon(slept);
+    await sandboxes.kill(moving.id);
+  }, 60_000);
+
   it('know the same tokens and sign-ins', async () => {
     const signIn = await fetch(`${home.url}/v1/page/links`, {
       method: 'POST',
@@ -172,6 +195,40 @@ describe.skipIf(postgres === null)('two nodes', () => {
     const internal = `/v1/cluster/sandboxes/${sandbox.id}/resume?org=default`;
     expect(await ask(other, internal, key, 'POST')).toMatchObject({ status: 404 });
   });
+
+  it('keep their leases while all their transactions wait for what a cut-off server has locked', async () => {
+    const leases = () =>
+      world.query<{ name: string; held_since: string; lease_until: string }>(
+        'SELECT name, held_since, lease_until FROM nodes ORDER BY name',
+      );
+    const before = await leases();
+    const another = await openPostgres({ url: world.databaseUrl });
+    const [locked, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const locking = another.transaction(async (tx) => {
+      await tx.query('SELECT position FROM ledger_head FOR UPDATE');
+      locked.resolve();
+      await released.promise;
+    });
+    await locked.promise;
+    // More than the connections that a server has for transactions.
+    const waiting = Array.from({ length: 8 }, () => home.torpor.sandboxes.setTimeout(sandbox.id, null));
+    const made = [home, other].map(({ torpor }) => torpor.sandboxes.create({}));
+    for (const one of [...waiting, ...made]) one.catch(() => {});
+    const isRenewed = async () => {
+      const now = await leases();
+      const first = Math.max(...before.map(({ lease_until }) => Number(lease_until)));
+      return now.every(({ lease_until }) => Number(lease_until) > first + LEASE_MS);
+    };
+    await expect.poll(isRenewed, { timeout: 20_000, interval: 200 }).toBe(true);
+    released.resolve();
+    await locking;
+    await Promise.all(waiting);
+    for (const { id } of await Promise.all(made)) await other.torpor.sandboxes.kill(id);
+    expect((await leases()).map(({ held_since }) => held_since)).toEqual(
+      before.map(({ held_since }) => held_since),
+    );
+    await another.close();
+  }, 60_000);
 
   it('do not let a node with another cluster secret in, and change nothing', async () => {
     const starting = world.start('c', { env: { TORPOR_CLUSTER_SECRET: 'f'.repeat(64) } });

@@ -51,7 +51,7 @@ const TRIALS: Readonly<Record<string, Trial>> = {
     act: (torpor, id, checkpoint) => torpor.sandboxes.rollback(id, checkpoint ?? 'ckpt_'),
     allowed: ['running', 'paused'],
   },
-  /** The points of the runtime are passed when a paused sandbox is kept in memory, and when it goes on. */
+  /** The points of the runtime are passed when a sandbox is frozen and kept in memory, and when it goes on. */
   runtime: {
     prepare: nothing,
     act: async (torpor, id) => {
@@ -75,7 +75,12 @@ const COUNT = `bash -c 'exec 3<>/dev/tcp/127.0.0.1/7070; printf "GET / HTTP/1.0\
 export type CrashedRuntime = 'process' | 'gvisor';
 
 /** The fault points of the gVisor runtime itself. */
-export const RUNTIME_POINTS = ['runtime.kept', 'runtime.adopted', 'runtime.continued'] as const;
+export const RUNTIME_POINTS = [
+  'runtime.freezing',
+  'runtime.kept',
+  'runtime.adopted',
+  'runtime.continued',
+] as const;
 export type CrashPoint = FaultPoint | (typeof RUNTIME_POINTS)[number];
 
 /** `env` is for the server that is killed, and for the next one. */

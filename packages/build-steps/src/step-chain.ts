@@ -4,6 +4,7 @@
  * without a checkpoint starts a sandbox from the checkpoint before it.
  */
 import { createHash } from 'node:crypto';
+import type { Resources } from '@torpor/protocol';
 import type { Placement } from './placement.ts';
 import type { RunningSandbox, StepCommand, StepOrigin, StepSandboxes } from './step-sandboxes.ts';
 
@@ -17,6 +18,8 @@ export interface ChainPosition {
 export interface StepChainParts {
   readonly sandboxes: StepSandboxes;
   readonly useCache: boolean;
+  /** The limits of the sandboxes. They do not change what is in the cache. */
+  readonly resources: Resources;
   /** The error for a command of a step that ended with another exit code than 0. */
   failure(exitCode: number, sandbox: RunningSandbox): Error;
 }
@@ -76,7 +79,8 @@ export class StepChain {
 
   /** The sandbox of the chain runs on from step to step. */
   async open(): Promise<RunningSandbox> {
-    this.#sandbox ??= await this.#parts.sandboxes.create(this.#position.at);
+    const { sandboxes, resources } = this.#parts;
+    this.#sandbox ??= await sandboxes.create(this.#position.at, resources);
     return this.#sandbox;
   }
 

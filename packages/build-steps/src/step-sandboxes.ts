@@ -1,5 +1,5 @@
 /** The port of a build to sandboxes and checkpoints. An implementation ends its calls when the build is given up. */
-import type { CheckpointId, SandboxId } from '@torpor/protocol';
+import type { CheckpointId, Resources, SandboxId } from '@torpor/protocol';
 
 /** What a sandbox of a build starts from. */
 export type StepOrigin = { readonly template: string } | { readonly from: CheckpointId };
@@ -22,7 +22,8 @@ export interface StepCommand {
 export interface StepSandboxes {
   /** The newest checkpoint of a step with this name. */
   findStep(name: string): Promise<CheckpointId | undefined>;
-  create(origin: StepOrigin): Promise<RunningSandbox>;
+  /** Limits that are not given are those of the origin, or else of the server. */
+  create(origin: StepOrigin, resources?: Resources): Promise<RunningSandbox>;
   /** Runs the command to its end and resolves to its exit code. Its output goes to the log of the build. */
   run(sandbox: RunningSandbox, command: StepCommand): Promise<number>;
   /** As root. */

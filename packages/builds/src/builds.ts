@@ -135,6 +135,11 @@ export class Builds {
     return { job_id: jobId, status: 'cancelled', message: 'Build cancelled' };
   }
 
+  /** The sandbox of the preview; null while there is none. */
+  async previewSandbox(owner: Owner, id: string): Promise<SandboxId | null> {
+    return (await getJob(this.#ctx.db, owner, id)).sandboxId;
+  }
+
   /** Concurrent calls join: all callers get the answer of the same attempt (R46). */
   resume(owner: Owner, id: string): Promise<BuildResumed> {
     return this.#mutex.run(mutexKey(owner, id), 'resume', async () => {

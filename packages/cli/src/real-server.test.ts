@@ -169,9 +169,12 @@ describe('the server from the command line', () => {
     try {
       await writeFile(join(place, 'hello'), 'from a directory');
       const start = ['--start', 'serve', '--port', '3000', '--ready-path', '/', '-e', 'A=1'];
+      start.push('--memory', '512', '--cpus', '1.5');
       const made = await json<TemplateView>('template', 'create', 'packed', '--from', place, ...start);
       const service = { name: 'start', command: 'serve', port: 3000, ready: { path: '/' } };
-      expect(made).toMatchObject({ state: 'ready', services: [service] });
+      const resources = { memoryMb: 512, cpus: 1.5 };
+      expect(made).toMatchObject({ state: 'ready', services: [service], resources });
+      expect((await run('template')).stdout).toMatch(/packed.*512 MB, 1\.5 cpus/);
       const { id: packed } = await json<SandboxView>('create', '-t', 'packed');
       expect(server.runtime.look(packed)?.files['/root']).toContain('from a directory');
       await writeFile(join(place, 'root.tar'), 'from an archive');

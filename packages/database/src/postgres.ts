@@ -34,6 +34,8 @@ export interface PostgresOptions {
   readonly answerGraceMs?: number;
   /** After this time without a statement the server aborts a transaction and frees its locks. */
   readonly idleTransactionTimeoutMs?: number;
+  /** What the connections are called on the server. */
+  readonly applicationName?: string;
   /** How long one migration may take; it may rewrite large tables. */
   readonly migrationTimeoutMs?: number;
   readonly clock?: Clock;
@@ -211,7 +213,7 @@ function connectionOf(options: PostgresOptions, answerGraceMs: number): pg.Clien
   const statementTimeoutMs = options.statementTimeoutMs ?? 30_000;
   return {
     connectionString: options.url,
-    application_name: 'torpor',
+    application_name: options.applicationName ?? 'torpor',
     connectionTimeoutMillis: options.connectTimeoutMs ?? 10_000,
     statement_timeout: statementTimeoutMs,
     query_timeout: statementTimeoutMs + answerGraceMs,

@@ -8,7 +8,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { CACHE_SECONDS, imageTemplateName, quotedAll, USUAL_PATH } from '@torpor/build-steps';
-import type { CreateTemplateRequest, Service, TemplateView, Torpor } from '@torpor/sdk';
+import type { CreateTemplateRequest, Resources, Service, TemplateView, Torpor } from '@torpor/sdk';
 import { BuildContext } from './build-context.ts';
 import { BuildFailure } from './build-failure.ts';
 import { expand } from './expand.ts';
@@ -31,6 +31,8 @@ export interface BuildOptions {
   /** Whether ENTRYPOINT and CMD run as the service `start`. */
   readonly entrypoint: boolean;
   readonly useCache: boolean;
+  /** Limits of sandboxes of the template whose request sets none. */
+  readonly resources: Resources;
   readonly registryCredentials?: { readonly username: string; readonly password: string } | undefined;
   readonly signal: AbortSignal;
   /** A line about the build itself. */
@@ -64,7 +66,7 @@ class Build {
   readonly #built = new Map<number, Promise<Position>>();
 
   constructor(options: BuildOptions, { args, stages }: Dockerfile, context: BuildContext) {
-    const { buildArgs, useCache } = options;
+    const { buildArgs, useCache, resources } = options;
     const globalArgs = new Map<string, string>();
     for (const arg of args) {
       const value =
@@ -80,6 +82,7 @@ class Build {
       buildArgs,
       globalArgs,
       useCache,
+      resources,
       say: (line) => options.say(line),
       resolve: (from, line) => this.#resolve(from, line, stages.length),
     };
@@ -94,7 +97,8 @@ class Build {
     if (!('from' in at)) throw new Error('A built stage ends in a checkpoint.');
     const { start = this.#options.entrypoint ? startOf(config) : undefined } = this.#options;
     const { env, user, workdir } = config;
-    const definition = { env: { ...env }, workdir, ...(user === undefined ? {} : { user }) };
+    const resources = { ...config.resources, ...this.#options.resources };
+    const definition = { env: { ...env }, workdir, resources, ...(user === undefined ? {} : { user }) };
     if (start === undefined)
       return torpor.templates.create(
         { name, from: at.from, replace: true, ...definition, services: [] },
@@ -183,7 +187,7 @@ class Build {
             { line },
           );
         }));
-    const { image, checkpointId } = template;
+    const { image, checkpointId, resources } = template;
     const config: StageConfig = {
       env: image?.env ?? { PATH: USUAL_PATH },
       user: undefined,
@@ -191,6 +195,7 @@ class Build {
       usualUser: image === null ? 'root' : undefined,
       workdir: image?.workdir ?? '/',
       shell: ['/bin/sh', '-c'],
+      resources,
       entrypoint: image === null || image.entrypoint.length === 0 ? undefined : image.entrypoint,
       cmd: image === null || image.cmd.length === 0 ? undefined : image.cmd,
       ports: image?.ports ?? [],

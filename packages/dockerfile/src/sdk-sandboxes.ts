@@ -17,10 +17,10 @@ export function sdkSandboxes(options: SdkSandboxesOptions): StepSandboxes {
   const { sandboxes } = torpor;
   return {
     findStep: async (name) => (await torpor.checkpoints.named(name, { signal }))[0]?.id,
-    create: async (origin) => {
+    create: async (origin, resources) => {
       const name = options.newName();
       const metadata = { 'template-build': options.name };
-      const { id } = await sandboxes.create({ ...origin, name, metadata }, { signal });
+      const { id } = await sandboxes.create({ ...origin, name, metadata, resources }, { signal });
       return { id, name };
     },
     run: async ({ id }, { quiet = false, ...command }) => {

@@ -12,6 +12,7 @@ import {
   StepChain,
   type StepSandboxes,
 } from '@torpor/build-steps';
+import type { Resources } from '@torpor/sdk';
 import type { BuildContext } from './build-context.ts';
 import { BuildFailure } from './build-failure.ts';
 import { expand, expandList, type Lookup } from './expand.ts';
@@ -29,6 +30,8 @@ export interface StageConfig {
   readonly entrypoint: CommandForm | undefined;
   readonly cmd: CommandForm | undefined;
   readonly ports: readonly number[];
+  /** Limits of the sandboxes, of the template that the stage began with. */
+  readonly resources: Resources;
 }
 
 /** Where a stage begins, or how far it is. */
@@ -43,6 +46,8 @@ export interface BuildParts {
   /** ARG before the first FROM. */
   readonly globalArgs: ReadonlyMap<string, string>;
   readonly useCache: boolean;
+  /** Limits of the sandboxes. They take precedence over those of the template that a stage begins with. */
+  readonly resources: Resources;
   say(line: string): void;
   /** Another stage, by its name or number, or an image. */
   resolve(from: string, line: number): Promise<Position>;
@@ -65,8 +70,9 @@ export class StageBuild {
     this.#parts = parts;
     this.#config = config;
     const { sandboxes, useCache } = parts;
+    const resources = { ...config.resources, ...parts.resources };
     this.#chain = new StepChain(
-      { sandboxes, useCache, failure: (exitCode, { name }) => this.#failure(exitCode, name) },
+      { sandboxes, useCache, resources, failure: (exitCode, { name }) => this.#failure(exitCode, name) },
       start,
     );
   }

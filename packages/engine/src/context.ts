@@ -81,6 +81,11 @@ export function runtimeOf(ctx: Context, sandbox: { readonly runtime: string }): 
   return runtime;
 }
 
+/** Whether every node reaches the instances of this runtime. False when this server does not have the runtime. */
+export function isShared(ctx: Pick<Context, 'runtimes'>, runtime: string): boolean {
+  return ctx.runtimes.get(runtime)?.isShared === true;
+}
+
 /** The most that a pause of this runtime keeps. Throws when the runtime cannot pause. */
 export function pauseCapability(runtime: Runtime, what: string): Exclude<Capabilities['pause'], 'none'> {
   const { pause } = runtime.capabilities();

@@ -63,6 +63,7 @@ export class Rounds {
   async start(options: { readonly rounds: boolean } = { rounds: true }): Promise<ReconcileRound> {
     const ctx = this.#ctx;
     const { settings } = ctx;
+    await ctx.replicator?.check();
     await ctx.node.join(ctx);
     await heartbeat(ctx);
     await markDeadServers(ctx);
@@ -76,7 +77,10 @@ export class Rounds {
           'renewing the lease',
           () => this.renewLease(),
           this.#leaving.signal,
+          settings.nodeLeaseMs / 30,
         );
+        // Not after each renewal: what another node has locked must not delay the next one.
+        this.#every(settings.nodeLeaseMs / 3, 'looking at the leases', () => this.fenceDeadNodes());
       }
     }
     await ctx.replicator?.start();
@@ -106,11 +110,14 @@ export class Rounds {
     return round;
   }
 
-  /** Renews the lease of the node, and looks at the leases of the others. */
-  async renewLease(): Promise<void> {
-    const ctx = this.#ctx;
-    await ctx.node.renew(ctx);
-    await fenceDeadNodes(ctx);
+  /** Renews the lease of the node. */
+  renewLease(): Promise<void> {
+    return this.#ctx.node.renew(this.#ctx);
+  }
+
+  /** Looks at the leases of the other nodes, and takes over from those that have ended. */
+  fenceDeadNodes(): Promise<void> {
+    return fenceDeadNodes(this.#ctx);
   }
 
   /** Finishes what is under way and leaves running sandboxes running. */
@@ -250,12 +257,24 @@ export class Rounds {
     await this.inspectCheckpoints({ external, background: true });
   }
 
-  #every(ms: number, what: string, work: () => Promise<unknown>, signal = this.#stopping.signal): void {
+  /** `retryMs` is the pause after a failure. */
+  #every(
+    ms: number,
+    what: string,
+    work: () => Promise<unknown>,
+    signal = this.#stopping.signal,
+    retryMs = ms,
+  ): void {
     const loop = async () => {
+      let pause = ms;
       while (!signal.aborted) {
-        await this.#ctx.clock.sleep(ms, signal).catch(() => {});
+        await this.#ctx.clock.sleep(pause, signal).catch(() => {});
         if (signal.aborted) return;
-        await work().catch((thrown: unknown) => this.#ctx.report(`${what} failed`, { error: thrown }));
+        pause = ms;
+        await work().catch((thrown: unknown) => {
+          pause = retryMs;
+          this.#ctx.report(`${what} failed`, { error: thrown });
+        });
       }
     };
     const running = loop();

@@ -98,7 +98,7 @@ export function viewCheckpoint(checkpoint: Checkpoint, names: readonly string[])
 /** Leaves out the environment, which may hold secrets. */
 export function viewTemplate(template: Template): TemplateView {
   const { org, name, runtime, state, phase, checkpointId, definition, error, createdAt } = template;
-  const { description, services, root = null, image = null } = definition;
+  const { description, services, resources, root = null, image = null } = definition;
   return {
     name,
     runtime,
@@ -110,6 +110,7 @@ export function viewTemplate(template: Template): TemplateView {
     image,
     description,
     services: [...services],
+    resources,
     error,
     createdAt,
   };

@@ -19,6 +19,7 @@ import { MemoryRuntime } from './memory-runtime.ts';
 import { VirtualStore } from './virtual-files.ts';
 
 export class ProviderRuntime extends MemoryRuntime {
+  readonly isShared = true;
   readonly #kept: VirtualStore;
   readonly #snapshotted = new Set<string>();
 

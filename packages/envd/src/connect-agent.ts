@@ -8,6 +8,7 @@
  * ```
  */
 import { Agent } from 'node:http';
+import { Agent as TlsAgent } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type { MessageInitShape } from '@bufbuild/protobuf';
@@ -35,7 +36,11 @@ import { type EndedProcess, endedProcess } from './process-ends.ts';
 import { type TurnReceipt, type TurnRequest, turnReceipt } from './turns.ts';
 import { ACCESS_TOKEN_HEADER, CREDENTIAL_HEADER, METADATA_HEADER_PREFIX } from './wire-names.ts';
 
-export type ConnectAgentOptions = { readonly accessToken?: string | undefined } & (
+export type ConnectAgentOptions = {
+  readonly accessToken?: string | undefined;
+  /** Sent with every call, for a proxy before the agent. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+} & (
   | { readonly baseUrl: string; readonly socketPath?: never }
   | { readonly socketPath: string; readonly baseUrl?: never }
 );
@@ -104,11 +109,13 @@ const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 const MAX_PORT = 65_535;
 
 export function connectAgent(options: ConnectAgentOptions): AgentClient {
-  const pool = new Agent({ keepAlive: true });
   const baseUrl = options.baseUrl ?? 'http://agent';
+  const pool = new (baseUrl.startsWith('https:') ? TlsAgent : Agent)({ keepAlive: true });
   const address: AgentAddress = { baseUrl, socketPath: options.socketPath, pool };
-  const authorization: Record<string, string> =
-    options.accessToken === undefined ? {} : { [ACCESS_TOKEN_HEADER]: options.accessToken };
+  const authorization: Record<string, string> = {
+    ...options.headers,
+    ...(options.accessToken === undefined ? {} : { [ACCESS_TOKEN_HEADER]: options.accessToken }),
+  };
   const authorize: Interceptor = (next) => (request) => {
     for (const [name, value] of Object.entries(authorization)) request.header.set(name, value);
     return next(request);

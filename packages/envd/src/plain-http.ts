@@ -1,5 +1,6 @@
 /** One HTTP exchange with an agent, over TCP or a unix socket. The answer is bounded and untrusted. */
-import { type Agent, type IncomingMessage, request } from 'node:http';
+import { type Agent, type IncomingMessage, request as requestPlain } from 'node:http';
+import { request as requestTls } from 'node:https';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
@@ -10,7 +11,7 @@ import { agentError, errorOfStatus } from './agent-errors.ts';
 import { UNKNOWN_USER_HEADER } from './wire-names.ts';
 
 export interface AgentAddress {
-  /** `http://host:port`. With a socket path, host and port are not used. */
+  /** An http or https origin. With a socket path, host and port are not used. */
   readonly baseUrl: string;
   readonly socketPath?: string | undefined;
   readonly pool: Agent;
@@ -68,7 +69,7 @@ function send(address: AgentAddress, call: PlainCall): Promise<IncomingMessage> 
     if (value !== undefined) url.searchParams.set(name, value);
   }
   return new Promise((resolve, reject) => {
-    const outgoing = request(url, {
+    const outgoing = (url.protocol === 'https:' ? requestTls : requestPlain)(url, {
       method: call.method,
       headers: call.headers,
       agent: address.pool,

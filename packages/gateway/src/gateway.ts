@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream';
 import type { Clock, Ids } from '@torpor/engine';
 import { type RequestId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { CheckSignature } from './access/signed-file.ts';
-import { Tokens } from './access/tokens.ts';
+import { Tokens, type UsedLinks } from './access/tokens.ts';
 import { PipelineOrder } from './exchange/pipeline-order.ts';
 import { responseOn } from './exchange/web-socket-upgrade.ts';
 import { serverStopping } from './gate/refusals.ts';
@@ -41,6 +41,8 @@ export interface GatewayParts {
   readonly settings: GatewaySettings;
   /** The server's secret, from which tokens are derived. */
   readonly secret: Uint8Array;
+  /** Absent on a server that is alone. */
+  readonly usedLinks?: UsedLinks | undefined;
   readonly checkSignature: CheckSignature;
   readonly observe: GatewayObserver;
   /** Absent on a server that is alone. */

@@ -1,7 +1,8 @@
 export { LINK_PARAMETER } from './access/access-check.ts';
+export type { UsedLinks } from './access/tokens.ts';
 export { engineSandboxDirectory } from './engine-sandbox-directory.ts';
 export { Gateway, type GatewayObserver, type GatewayParts, type PublicAddress } from './gateway.ts';
-export type { HopObserver } from './hop/hop.ts';
+export { type HopObserver, nodeIsAway } from './hop/hop.ts';
 export { type HopRefusal, HopSigner } from './hop/hop-signature.ts';
 export { passedOnBy } from './hop/passed-on.ts';
 export type { Keys } from './preview-request.ts';
@@ -13,6 +14,7 @@ export {
 } from './public-server.ts';
 export type { ClientResponse } from './response/client-http.ts';
 export { hostNameOf } from './route/host-name.ts';
+export { AGENT_PORT } from './route/route.ts';
 export type { SandboxDirectory, SandboxInfo } from './sandbox-directory.ts';
 export {
   DEFAULT_GATEWAY_SETTINGS,

@@ -68,7 +68,7 @@ export async function handlePreviewRequest(parts: PreviewRequestParts, asked: Pr
     preview = { ...asked, route: { ...route, dialect: dialectOf(route, sandbox) } };
     if (org !== undefined && org !== sandbox.org) throw unknownSandbox(route.sandboxId);
     const origin = originOf(request);
-    const access = checkAccess(parts, route, sandbox, accessRequestOf(request, origin));
+    const access = await checkAccess(parts, route, sandbox, accessRequestOf(request, origin));
     if (access.is === 'denied') throw access.error;
     if (access.is === 'link_used') return redirectWithCookie(parts, preview, origin, access.location);
     if (asksForStatus(route)) return await sendStatus(parts, preview);

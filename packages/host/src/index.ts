@@ -1,5 +1,5 @@
 export { allDone } from './all-done.ts';
-export { syncDirectory, writeFileDurably } from './durable-write.ts';
+export { type ReplacedFile, replaceFile, syncDirectory, writeFileDurably } from './durable-write.ts';
 export { errnoOf, isMissing } from './errno.ts';
 export { exists } from './exists.ts';
 export { forEachBounded } from './for-each-bounded.ts';

@@ -24,6 +24,8 @@ export class AttachedInstance {
   policy: Policy;
   /** No new connection is accepted: a checkpoint is being made, or the policy is not known yet. */
   isHeld = false;
+  /** This process has told the firewall to refuse new connections, which takes a program. */
+  isBlocked = false;
   #ended = { sent: 0, received: 0 };
   #taken = { sent: 0, received: 0 };
 

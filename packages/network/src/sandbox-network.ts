@@ -134,7 +134,8 @@ export class SandboxNetwork {
     return this.#mutex.run(name, async () => {
       const instance = this.#get(name);
       this.#hold(instance);
-      await this.#parts.firewall.hold(instance.slot);
+      if (!instance.isBlocked) await this.#parts.firewall.hold(instance.slot);
+      instance.isBlocked = true;
       return this.#parts.resets.reset(instance.address);
     });
   }
@@ -204,6 +205,7 @@ export class SandboxNetwork {
 
   async #release(instance: AttachedInstance, policy: Policy): Promise<void> {
     if (instance.isHeld) await this.#parts.firewall.release(instance.slot);
+    instance.isBlocked = false;
     this.#setPolicy(instance, policy);
     instance.isHeld = false;
   }

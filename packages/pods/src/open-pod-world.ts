@@ -17,6 +17,8 @@ import { StartSecrets } from './start-secret.ts';
 
 export interface PodWorldOptions {
   readonly dataDir: string;
+  /** The same for all nodes of a cluster. Absent: a server that is alone, whose data directory has a home of its own. */
+  readonly sharedHome?: string | undefined;
   /** Each runtime of a server has its own objects, also in one namespace. */
   readonly runtime: string;
   readonly podSettings: PodSettings & { readonly agentImage: string };
@@ -44,7 +46,7 @@ export async function openPodWorld(options: PodWorldOptions): Promise<PodWorld> 
     context: podSettings.context,
     requestMs: settings.kubernetesRequestMs,
   });
-  const home = `${await homeIn(options.dataDir)}-${options.runtime}`;
+  const home = `${await homeIn(options.dataDir, options.sharedHome)}-${options.runtime}`;
   const path = `/api/v1/namespaces/${namespace}/pods`;
   const watch = new ObjectWatch<Pod>({ cluster, path, selector: selectorOf(home), clock, report });
   watch.begin();

@@ -1,34 +1,27 @@
 /**
- * A Kubernetes cluster with one node for tests: etcd, API server, controller manager, scheduler, containerd, kubelet and the
- * controller of agent-sandbox, in a network and a mount namespace of their own. `npm run lab:setup` builds the programs.
+ * A Kubernetes cluster for tests: etcd, API server, controller manager, scheduler, the controller of agent-sandbox, and one or
+ * more nodes (`lab-node.ts`), in a network namespace of their own. `npm run lab:setup` builds the programs.
  *
- * What it does not have: DNS, kube-proxy, enforced network policies.
+ * What it does not have: DNS, kube-proxy, enforced network policies. Pods reach the API server at its service address, which a
+ * relay serves.
  */
 import { execFileSync } from 'node:child_process';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { type AddressInfo, createServer, connect as dial, type Socket } from 'node:net';
-import { dirname, join } from 'node:path';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { type AddressInfo, createServer, connect as dial, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
 import { KubeConfig, KubernetesObjectApi, loadAllYaml } from '@kubernetes/client-node';
 import { Cluster } from '../src/cluster.ts';
 import { writeLabImages } from './lab-images.ts';
 import { type LabKeys, makeLabKeys } from './lab-keys.ts';
+import { HIERARCHIES, LabNode } from './lab-node.ts';
 import { eventually, LabProcesses } from './lab-processes.ts';
-import { agentSandboxManifests, debianRoot, labProgram } from './lab-programs.mjs';
+import { agentSandboxManifests, labProgram } from './lab-programs.mjs';
 import { LabVolumes } from './lab-volumes.ts';
 
 const NODE_IP = '10.66.0.1';
-const NODE = 'node1';
+/** The address of the service `kubernetes`. */
+const SERVICE_IP = '10.96.0.1';
 const API = `https://${NODE_IP}:6443`;
-const HIERARCHIES = ['cpu', 'cpuacct', 'cpuset', 'memory', 'devices', 'freezer', 'blkio', 'pids', 'systemd'];
 const never = new AbortController().signal;
 
 export interface LabCluster {
@@ -37,17 +30,27 @@ export interface LabCluster {
   readonly admin: Cluster;
   /** The directory for volumes of the node. */
   readonly volumes: string;
-  /** Stops and continues a process: apiserver, kubelet, kcm, sched, agent-sandbox. */
+  /** An address of the cluster's network at which a program of `run` can listen. */
+  readonly address: string;
+  /** Starts a program in the cluster's network. It ends with the lab. */
+  run(name: string, command: readonly string[], env?: NodeJS.ProcessEnv): void;
+  /** Lets programs in the cluster's network reach a Unix socket of this machine at `address` and this port. */
+  serve(port: number, socket: string): void;
+  /** An address of this machine that leads to an address of the cluster's network. */
+  reach(host: string, port: number): Promise<string>;
+  /** Gives an image to all nodes. */
+  importImage(archive: string): void;
+  /** Stops and continues a process: apiserver, kubelet-node1, kcm, sched, agent-sandbox. */
   signal(name: string, signal: NodeJS.Signals): void;
   /** Ends the API server at once, and starts it again on the same data. */
   restartApiServer(whileDown: () => Promise<void>): Promise<void>;
   stop(): Promise<void>;
 }
 
-export async function startLabCluster({ agentSandbox = true } = {}): Promise<LabCluster> {
+export async function startLabCluster({ agentSandbox = true, nodes = 1 } = {}): Promise<LabCluster> {
   const lab = new Lab();
   try {
-    await lab.start(agentSandbox);
+    await lab.start(agentSandbox, nodes);
     return lab;
   } catch (thrown) {
     await lab.stop();
@@ -61,33 +64,39 @@ class Lab implements LabCluster {
   readonly #processes = new LabProcesses(this.#run);
   readonly #keys: LabKeys;
   readonly #connections = new Set<Socket>();
-  readonly #door = createServer((client) => this.#relay(client));
+  readonly #door = createServer((client) => this.#relay(client, this.#socket()));
+  readonly #doors: Server[] = [];
+  readonly #reached = new Map<string, Promise<string>>();
+  readonly #programs: string[] = [];
+  readonly #relays: string[] = [];
+  readonly #nodes: LabNode[] = [];
   readonly volumes: string;
+  readonly address = NODE_IP;
   #provisioner: LabVolumes | undefined;
   kubeconfig = '';
   admin!: Cluster;
 
   constructor() {
-    for (const name of ['pki', 'cni', 'bin', 'podlogs', 'volumes', 'images'])
-      mkdirSync(join(this.#run, name));
+    for (const name of ['pki', 'cni', 'volumes', 'images']) mkdirSync(join(this.#run, name));
     this.#keys = makeLabKeys(join(this.#run, 'pki'));
     this.volumes = join(this.#run, 'volumes');
   }
 
-  async start(agentSandbox: boolean): Promise<void> {
+  async start(agentSandbox: boolean, nodes: number): Promise<void> {
     this.#makeNetwork();
-    await this.#makeMountNamespace();
-    this.#makeControlGroups();
     this.#writeKeys();
     this.#startEtcd();
     this.#startApiServer();
+    this.#startRelay(SERVICE_IP, 443, NODE_IP, 6443);
     const images = writeLabImages(join(this.#run, 'images'));
     await this.#openDoor();
-    await this.#startContainerd(await images);
+    for (let n = 1; n <= nodes; n++) this.#nodes.push(this.#makeNode(n));
+    for (const node of this.#nodes) await node.startContainers(await images);
     await this.#untilApiAnswers();
     this.#startControllers();
-    this.#startKubelet();
-    await eventually('the node was ready', () => this.#requireReadyNode());
+    for (const node of this.#nodes) node.startKubelet();
+    for (const node of this.#nodes)
+      await eventually(`${node.name} was ready`, () => this.#requireReady(node));
     await eventually('the default service account', () =>
       this.admin.get('/api/v1/namespaces/default/serviceaccounts/default', {
         what: 'show it',
@@ -97,6 +106,40 @@ class Lab implements LabCluster {
     if (agentSandbox) await this.#startAgentSandbox();
     this.#provisioner = new LabVolumes(this.admin, this.volumes);
     this.#provisioner.begin();
+  }
+
+  run(name: string, command: readonly string[], env?: NodeJS.ProcessEnv): void {
+    this.#programs.push(name);
+    this.#processes.start(name, ['nsenter', ...this.#inNetwork(), ...command], env);
+  }
+
+  serve(port: number, socket: string): void {
+    this.#startRelay(this.address, port, socket, 0);
+  }
+
+  reach(host: string, port: number): Promise<string> {
+    const key = `${host}-${port}`;
+    const known = this.#reached.get(key) ?? this.#openWay(host, port);
+    this.#reached.set(key, known);
+    return known;
+  }
+
+  async #openWay(host: string, port: number): Promise<string> {
+    const socket = join(this.#run, `${host}-${port}.sock`);
+    this.#startRelay(socket, 0, host, port);
+    const door = createServer((client) => this.#relay(client, socket));
+    this.#doors.push(door);
+    door.listen(0, '127.0.0.1');
+    await new Promise((resolve) => door.once('listening', resolve));
+    door.unref();
+    await eventually(`the relay to ${host}:${port}`, () => {
+      if (!existsSync(socket)) throw new Error('not yet');
+    });
+    return `http://127.0.0.1:${(door.address() as AddressInfo).port}`;
+  }
+
+  importImage(archive: string): void {
+    for (const node of this.#nodes) node.importImage(archive);
   }
 
   signal(name: string, signal: NodeJS.Signals): void {
@@ -119,11 +162,12 @@ class Lab implements LabCluster {
     for (const name of ['agent-sandbox', 'kcm', 'sched']) await this.#processes.stop(name);
     await this.#deletePods().catch(() => {});
     this.admin?.close();
-    for (const name of ['kubelet', 'containerd', 'apiserver', 'etcd', 'relay'])
+    for (const node of this.#nodes) await node.stopServices();
+    for (const name of [...this.#programs, 'apiserver', 'etcd', ...this.#relays])
       await this.#processes.stop(name);
     this.#killLeftovers();
-    await this.#processes.stop('holder');
-    this.#door.close();
+    for (const node of this.#nodes) await node.stop();
+    for (const door of [this.#door, ...this.#doors]) door.close();
     for (const socket of this.#connections) socket.destroy();
     this.#removeControlGroups();
     quietly(() => execFileSync('ip', ['netns', 'del', this.#namespace], { stdio: 'ignore' }));
@@ -146,6 +190,7 @@ class Lab implements LabCluster {
     this.#ip('link', 'set', 'lo', 'up');
     this.#ip('link', 'add', 'node0', 'type', 'bridge');
     this.#ip('addr', 'add', `${NODE_IP}/24`, 'dev', 'node0');
+    this.#ip('addr', 'add', `${SERVICE_IP}/32`, 'dev', 'node0');
     this.#ip('link', 'set', 'node0', 'up');
     this.#ip('route', 'add', 'default', 'via', NODE_IP, 'dev', 'node0');
     execFileSync('nsenter', [...this.#inNetwork(), 'sysctl', '-qw', 'net.ipv4.ip_forward=1']);
@@ -153,27 +198,6 @@ class Lab implements LabCluster {
 
   #inNetwork(): string[] {
     return [`--net=/run/netns/${this.#namespace}`];
-  }
-
-  /** Mounts are shared inside and none of them leaks out; paths that programs fix are private. */
-  async #makeMountNamespace(): Promise<void> {
-    for (const path of ['/run/containerd', '/var/log/containers']) mkdirSync(path, { recursive: true });
-    const ready = join(this.#run, 'holder.ok');
-    const script =
-      'mount --make-rshared / && mount -t tmpfs tmpfs /run/containerd && mount -t tmpfs tmpfs /var/log/containers && ' +
-      `touch ${ready} && exec sleep infinity`;
-    const inside = ['unshare', '--mount', '--propagation', 'private', 'bash', '-c', script];
-    this.#processes.start('holder', ['nsenter', ...this.#inNetwork(), ...inside]);
-    await eventually('the mount namespace', () => {
-      if (!existsSync(ready)) throw new Error('not yet');
-    });
-  }
-
-  #makeControlGroups(): void {
-    for (const name of HIERARCHIES) mkdirSync(this.#group(name), { recursive: true });
-    for (const file of ['cpuset.cpus', 'cpuset.mems']) {
-      writeFileSync(join(this.#group('cpuset'), file), readFileSync(`/sys/fs/cgroup/cpuset/${file}`));
-    }
   }
 
   #group(hierarchy: string): string {
@@ -219,13 +243,12 @@ class Lab implements LabCluster {
   #writeKeys(): void {
     const { certificate } = this.#keys;
     const names = 'DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:localhost';
-    certificate('apiserver', '/CN=kube-apiserver', `${names},IP:127.0.0.1,IP:${NODE_IP},IP:10.96.0.1`);
+    certificate('apiserver', '/CN=kube-apiserver', `${names},IP:127.0.0.1,IP:${NODE_IP},IP:${SERVICE_IP}`);
     certificate('admin', '/O=system:masters/CN=admin');
     certificate('kubelet-client', '/O=system:masters/CN=apiserver-kubelet-client');
     certificate('kcm', '/CN=system:kube-controller-manager');
     certificate('sched', '/CN=system:kube-scheduler');
-    certificate(NODE, `/O=system:nodes/CN=system:node:${NODE}`, `DNS:${NODE},IP:${NODE_IP}`);
-    for (const name of ['kcm', 'sched', NODE]) this.#keys.kubeconfig(name, API, this.#userOf(name));
+    for (const name of ['kcm', 'sched']) this.#keys.kubeconfig(name, API, this.#userOf(name));
   }
 
   #userOf(name: string): object {
@@ -316,9 +339,7 @@ class Lab implements LabCluster {
 
   /** From outside of the network namespace: a Unix socket leads into it. */
   async #openDoor(): Promise<void> {
-    const relay = join(import.meta.dirname, 'lab-relay.mjs');
-    const command = [process.execPath, relay, this.#socket(), `${NODE_IP}:6443`];
-    this.#processes.start('relay', ['nsenter', ...this.#inNetwork(), ...command]);
+    this.#startRelay(this.#socket(), 0, NODE_IP, 6443);
     this.#door.listen(0, '127.0.0.1');
     await new Promise((resolve) => this.#door.once('listening', resolve));
     this.#door.unref();
@@ -327,12 +348,23 @@ class Lab implements LabCluster {
     this.admin = new Cluster({ kubeconfig: this.kubeconfig, requestMs: 10_000 });
   }
 
+  /** Each end is a path, or an address of the cluster's network. */
+  #startRelay(listen: string, listenPort: number, host: string, port: number): void {
+    const name = `relay-${this.#relays.length}`;
+    this.#relays.push(name);
+    const from = listen.startsWith('/') ? listen : `${listen}:${listenPort}`;
+    const relay = join(import.meta.dirname, 'lab-relay.mjs');
+    const to = host.startsWith('/') ? host : `${host}:${port}`;
+    const command = [process.execPath, relay, from, to];
+    this.#processes.start(name, ['nsenter', ...this.#inNetwork(), ...command]);
+  }
+
   #socket(): string {
     return join(this.#run, 'api.sock');
   }
 
-  #relay(client: Socket): void {
-    const server = dial(this.#socket());
+  #relay(client: Socket, socket: string): void {
+    const server = dial(socket);
     this.#connections.add(client);
     client.on('close', () => this.#connections.delete(client));
     client.pipe(server).pipe(client);
@@ -347,146 +379,30 @@ class Lab implements LabCluster {
     });
   }
 
-  // --- the node
+  // --- the nodes
 
-  #nodeEnvironment(): NodeJS.ProcessEnv {
-    const root = debianRoot();
-    const libraries = join(root, 'usr/lib/x86_64-linux-gnu');
-    const programs = [
-      join(this.#run, 'bin'),
-      ...['containerd', 'containerd-shim-runc-v2', 'ctr'].map((name) => dirname(labProgram(name))),
-      join(root, 'usr/sbin'),
-      join(root, 'usr/bin'),
-      process.env['PATH'],
-    ];
-    return {
-      PATH: programs.join(':'),
-      XTABLES_LIBDIR: join(libraries, 'xtables'),
-      LD_LIBRARY_PATH: libraries,
-      HOME: '/root',
-    };
-  }
-
-  #onNode(): string[] {
-    return ['nsenter', '-t', String(this.#processes.pid('holder')), '--mount', '--net'];
-  }
-
-  async #startContainerd(images: readonly string[]): Promise<void> {
-    const root = debianRoot();
-    for (const name of [
-      'iptables',
-      'iptables-save',
-      'iptables-restore',
-      'ip6tables',
-      'ip6tables-save',
-      'ip6tables-restore',
-    ])
-      symlinkSync(join(root, 'usr/sbin/xtables-nft-multi'), join(this.#run, 'bin', name));
-    const bridge = {
-      ...{ type: 'bridge', bridge: 'cni0', isGateway: true, ipMasq: false, hairpinMode: true },
-      ipam: {
-        type: 'host-local',
-        dataDir: join(this.#run, 'cni-ipam'),
-        ranges: [[{ subnet: '10.67.0.0/16' }]],
-        routes: [{ dst: '0.0.0.0/0' }],
-      },
-    };
-    const network = { cniVersion: '1.0.0', name: 'podnet', plugins: [bridge] };
-    writeFileSync(join(this.#run, 'cni', '10-bridge.conflist'), JSON.stringify(network));
-    writeFileSync(join(this.#run, 'containerd.toml'), this.#containerdConfig(root));
-    const socket = join(this.#run, 'containerd.sock');
-    this.#processes.start(
-      'containerd',
-      [...this.#onNode(), labProgram('containerd'), '-c', join(this.#run, 'containerd.toml')],
-      this.#nodeEnvironment(),
-    );
-    const ctr = (...args: string[]) => {
-      const [program = '', ...rest] = [...this.#onNode(), labProgram('ctr'), '-a', socket, ...args];
-      execFileSync(program, rest, { env: this.#nodeEnvironment(), stdio: 'pipe' });
-    };
-    await eventually('containerd answered', () => {
-      this.#processes.requireRunning('containerd');
-      ctr('version');
+  /** All nodes are in one network, each with an address. */
+  #makeNode(n: number): LabNode {
+    const [name, ip] = [`node${n}`, `10.66.0.${n}`];
+    if (n > 1) this.#ip('addr', 'add', `${ip}/24`, 'dev', 'node0');
+    this.#keys.certificate(name, `/O=system:nodes/CN=system:node:${name}`, `DNS:${name},IP:${ip}`);
+    this.#keys.kubeconfig(name, API, this.#userOf(name));
+    return new LabNode({
+      name,
+      ip,
+      index: n,
+      run: this.#run,
+      group: `${this.#namespace}/${name}`,
+      inNetwork: this.#inNetwork(),
+      keys: this.#keys.directory,
+      processes: this.#processes,
     });
-    for (const image of images) ctr('-n', 'k8s.io', 'images', 'import', image);
   }
 
-  /** Lowering the score of the out-of-memory killer needs a capability that a container often lacks. */
-  #containerdConfig(root: string): string {
-    const runtime = `plugins.'io.containerd.cri.v1.runtime'`;
-    return `version = 3
-root = "${this.#run}/containerd/root"
-state = "${this.#run}/containerd/state"
-[grpc]
-  address = "${this.#run}/containerd.sock"
-[plugins.'io.containerd.cri.v1.images']
-  snapshotter = "overlayfs"
-  [plugins.'io.containerd.cri.v1.images'.pinned_images]
-    sandbox = "local.test/pause:1"
-[${runtime}]
-  disable_apparmor = true
-  disable_hugetlb_controller = true
-  restrict_oom_score_adj = true
-  [${runtime}.cni]
-    bin_dirs = ["${root}/usr/lib/cni"]
-    conf_dir = "${this.#run}/cni"
-  [${runtime}.containerd]
-    default_runtime_name = "runc"
-    [${runtime}.containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [${runtime}.containerd.runtimes.runc.options]
-        BinaryName = "${root}/usr/sbin/runc"
-        SystemdCgroup = false
-`;
-  }
-
-  #startKubelet(): void {
-    writeFileSync(join(this.#run, 'resolv.conf'), 'nameserver 127.0.0.1\n');
-    const config = {
-      apiVersion: 'kubelet.config.k8s.io/v1beta1',
-      kind: 'KubeletConfiguration',
-      ...{ address: NODE_IP, port: 10250, readOnlyPort: 0, healthzBindAddress: '127.0.0.1' },
-      ...{
-        failCgroupV1: false,
-        cgroupDriver: 'cgroupfs',
-        cgroupRoot: `/${this.#namespace}`,
-        failSwapOn: false,
-      },
-      containerRuntimeEndpoint: `unix://${this.#run}/containerd.sock`,
-      authentication: {
-        anonymous: { enabled: false },
-        webhook: { enabled: true },
-        x509: { clientCAFile: this.#key('ca.crt') },
-      },
-      authorization: { mode: 'Webhook' },
-      ...{ tlsCertFile: this.#key(`${NODE}.crt`), tlsPrivateKeyFile: this.#key(`${NODE}.key`) },
-      ...{
-        clusterDomain: 'cluster.local',
-        clusterDNS: ['10.96.0.10'],
-        resolvConf: `${this.#run}/resolv.conf`,
-      },
-      ...{ podLogsDir: `${this.#run}/podlogs`, maxPods: 110 },
-      ...{ imageGCHighThresholdPercent: 100, imageGCLowThresholdPercent: 99 },
-      evictionHard: { 'memory.available': '100Mi' },
-      // A lost node is noticed by its lease.
-      nodeLeaseDurationSeconds: 10,
-    };
-    writeFileSync(join(this.#run, 'kubelet.yaml'), JSON.stringify(config));
-    this.#processes.start(
-      'kubelet',
-      [
-        ...[...this.#onNode(), labProgram('kubelet'), `--config=${this.#run}/kubelet.yaml`],
-        ...[`--kubeconfig=${this.#key(`${NODE}.kubeconfig`)}`, `--root-dir=${this.#run}/kubelet`],
-        ...[`--hostname-override=${NODE}`, `--node-ip=${NODE_IP}`],
-      ],
-      this.#nodeEnvironment(),
-    );
-  }
-
-  async #requireReadyNode(): Promise<void> {
-    this.#processes.requireRunning('kubelet');
+  async #requireReady({ name }: LabNode): Promise<void> {
+    this.#processes.requireRunning(`kubelet-${name}`);
     const node = await this.admin.get<{ status: { conditions: { type: string; status: string }[] } }>(
-      `/api/v1/nodes/${NODE}`,
+      `/api/v1/nodes/${name}`,
       { what: 'show the node', signal: never },
     );
     const ready = node.status.conditions.find(({ type }) => type === 'Ready');
@@ -574,14 +490,10 @@ state = "${this.#run}/containerd/state"
       const path = `/api/v1/namespaces/${namespace}/pods`;
       await this.admin.remove(path, { what: 'delete the pods', body, signal: never });
     }
-    const tasks = join(this.#run, 'containerd/state/io.containerd.runtime.v2.task/k8s.io');
-    await eventually(
-      'the containers ended',
-      () => {
-        if (existsSync(tasks) && readdirSync(tasks).length > 0) throw new Error('some are left');
-      },
-      10_000,
-    );
+    const ended = () => {
+      if (this.#nodes.some((node) => node.hasContainers())) throw new Error('some are left');
+    };
+    await eventually('the containers ended', ended, 10_000);
   }
 }
 

@@ -27,7 +27,11 @@ export const GO_PROGRAMS = {
     module: 'sigs.k8s.io/agent-sandbox',
     package: 'sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller',
   },
+  helm: { version: 'v3.22.0', module: 'helm.sh/helm/v3', package: 'helm.sh/helm/v3/cmd/helm' },
 };
+
+/** Not needed by a cluster. */
+const TOOLS = ['helm'];
 
 /** @param {string} name @returns {GoProgram} */
 function kubernetes(name) {
@@ -76,8 +80,12 @@ export function pauseProgram(lab = LAB) {
   return join(lab, 'pause-1', 'pause');
 }
 
-/** Why the lab cannot be used; null when it can. @param {readonly string[]} [names] @returns {string | null} */
-export function whyNoLab(names = Object.keys(GO_PROGRAMS)) {
+export function helmProgram() {
+  return labProgram('helm');
+}
+
+/** Why the lab cannot be used; null when it can. @param {readonly string[]} names @returns {string | null} */
+export function whyNoLab(names) {
   const missing = names.find((name) => !existsSync(labProgram(name)));
   if (missing !== undefined) return `${missing} of the lab is not built (npm run lab:setup)`;
   return null;
@@ -87,5 +95,6 @@ export function whyNoLab(names = Object.keys(GO_PROGRAMS)) {
 export function whyNoCluster() {
   if (process.getuid?.() !== 0) return 'a cluster needs root';
   const parts = [debianRoot(), agentSandboxManifests(), pauseProgram()].find((path) => !existsSync(path));
-  return whyNoLab() ?? (parts === undefined ? null : `${parts} is not there (npm run lab:setup)`);
+  const programs = Object.keys(GO_PROGRAMS).filter((name) => !TOOLS.includes(name));
+  return whyNoLab(programs) ?? (parts === undefined ? null : `${parts} is not there (npm run lab:setup)`);
 }

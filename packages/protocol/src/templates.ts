@@ -6,6 +6,7 @@ import {
   envSchema,
   nameSchema,
   portSchema,
+  resourcesSchema,
   serviceSchema,
   servicesSchema,
   templateNameSchema,
@@ -26,6 +27,10 @@ const definitionFields = {
     .max(4_096)
     .optional()
     .meta({ description: 'The directory of commands that name none. Absent: that of the source.' }),
+  resources: resourcesSchema.optional().meta({
+    description:
+      'The limits of sandboxes whose request sets none. Each limit of a request takes precedence. Absent: those of the source.',
+  }),
 };
 
 /** The definition of a template whose root filesystem is uploaded as an archive. */
@@ -149,6 +154,9 @@ export const templateViewSchema = z
       .meta({ description: 'Null unless the template was made from a container image.' }),
     description: z.string().nullable(),
     services: z.array(serviceSchema),
+    resources: resourcesSchema
+      .default({})
+      .meta({ description: 'The limits of sandboxes whose request sets none.' }),
     error: errorBodySchema.nullable(),
     createdAt: z.number().int(),
   })

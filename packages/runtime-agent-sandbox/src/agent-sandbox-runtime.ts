@@ -58,8 +58,19 @@ import {
 import { checkpointLabel, SandboxObjects, VOLUME } from './sandbox-objects.ts';
 import { continueInstance, isProvedSuspended, startInstance, suspend } from './start.ts';
 
+export const AGENT_SANDBOX_CAPABILITIES: Capabilities = {
+  pause: 'files',
+  replayable: false,
+  fork: false,
+  snapshotWhileRunning: false,
+  pty: true,
+  isolated: true,
+  customTemplates: true,
+};
+
 export class AgentSandboxRuntime implements Runtime {
   readonly name = 'agent-sandbox';
+  readonly isShared = true;
   readonly memoryEntries = [];
   readonly defaultMemoryMb: number;
   readonly #world: PodWorld;
@@ -75,15 +86,7 @@ export class AgentSandboxRuntime implements Runtime {
   }
 
   capabilities(): Capabilities {
-    return {
-      pause: 'files',
-      replayable: false,
-      fork: false,
-      snapshotWhileRunning: false,
-      pty: true,
-      isolated: true,
-      customTemplates: true,
-    };
+    return AGENT_SANDBOX_CAPABILITIES;
   }
 
   checkNetwork(network: Network): void {

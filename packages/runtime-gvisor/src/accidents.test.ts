@@ -1,6 +1,6 @@
 /** Failures at any moment lose no files and no running sandbox. */
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type Instance, systemClock } from '@torpor/engine';
@@ -61,8 +61,12 @@ describe.skipIf(why !== null)('failures of runsc, of the server and of records',
   it('a failed freeze leaves the sandbox running with its network (R86)', async () => {
     const instance = await world.started();
     await world.program.listen?.(instance, PORT);
-    await fail('pause');
+    await world.runtime.presync(instance, unhurried);
+    const { id } = world.recordOf(instance).container;
+    const socket = join('/run/torpor', serverTag(world.dataDir), 'runsc', `runsc-${id}.sock`);
+    await rename(socket, `${socket}.away`);
     await failureOf(world.runtime.freeze(instance, unhurried));
+    await rename(`${socket}.away`, socket);
     expect(await world.runtime.observe(instance, unhurried)).toEqual({ is: 'running' });
     await world.runtime.thaw(instance, null, unhurried);
     expect(await output(instance, 'echo here')).toBe('here');

@@ -35,6 +35,7 @@ export async function captureInstance(
   signal: AbortSignal,
 ): Promise<InstanceCapture> {
   if (mode === 'files') {
+    await ctx.runsc.cancelImage(record.container.id);
     const layers = await sealFiles(ctx, instance, record, staging, signal);
     const captured = describeCapture(ctx, record, layers, staging.checkpointId, false);
     return { captured, warmth: { warm: false, why: 'only its files were kept' } };

@@ -45,7 +45,7 @@ import {
   unassignedName,
 } from './container/container-setup.ts';
 import type { ExpectedCheckpoint } from './container/pre-created-containers.ts';
-import { agentAt } from './instance/agent-setup.ts';
+import { agentAnswers, agentAt } from './instance/agent-setup.ts';
 import { findInstances, instanceOfContainer } from './instance/instance-discovery.ts';
 import { cachedCheckpoint, type InstanceRecord, pathsIn } from './instance/instance-files.ts';
 import { hasFiles, removeInstanceLayers, reopenUpper } from './instance/instance-layers.ts';
@@ -63,7 +63,7 @@ import { prepareTemplate } from './template/prepare-template.ts';
 import { isAdopted } from './warm/adopt.ts';
 import { WarmInstances } from './warm/warm-instances.ts';
 
-const CAPABILITIES: Capabilities = {
+export const GVISOR_CAPABILITIES: Capabilities = {
   pause: 'memory',
   replayable: true,
   fork: true,
@@ -97,6 +97,8 @@ export class GvisorRuntime implements Runtime {
   readonly #egressOfDestroyed: Egress[] = [];
   /** The generation up to which this server has destroyed everything of a sandbox. */
   readonly #destroyed = new Map<SandboxId, number>();
+  /** By container id: ports that have answered when the instance was started, and were not dialled since. */
+  readonly #answered = new Map<string, Set<number>>();
   /** The last capture of a container. Its checkpoint is likely to be started next. */
   readonly #lastCapture = new Map<string, ExpectedCheckpoint>();
 
@@ -127,7 +129,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   capabilities(): Capabilities {
-    return CAPABILITIES;
+    return GVISOR_CAPABILITIES;
   }
 
   /** Not the runsc: the program that wrote an image is a part of its replica. */
@@ -160,10 +162,11 @@ export class GvisorRuntime implements Runtime {
       const dial = (port: number) => this.dial(instance, port, signal);
       const request = { instance, from, mode, spec, dial };
       if (this.#isDestroyed(instance)) this.#destroyed.delete(instance.sandboxId);
-      const { started, record } =
+      const { started, record, answered } =
         (await this.#warm.wake(request, signal)) ??
         (await startInstance(this.#ctx, this.#pools, request, signal));
       this.#track(instance, record);
+      this.#answered.set(record.container.id, new Set(answered));
       this.#pools.hostResourcePool.refill();
       // A template that was started once is likely to be started again.
       if (needsOf(from).template !== null)
@@ -208,6 +211,10 @@ export class GvisorRuntime implements Runtime {
     const record = this.#ctx.files.read(instance);
     if (record === undefined || (await this.#ctx.runsc.recordedState(record.container.id)).is !== 'running')
       return null;
+    // The first request after a start need not ask the agent again. When the program has ended meanwhile, the caller cannot
+    // connect, and dials again.
+    if (this.#answered.get(record.container.id)?.delete(port) === true)
+      return { host: record.guestAddress, port };
     const agent = agentAt(record.guestAddress, record.token);
     try {
       const reached = await agent.forward(port, { signal });
@@ -266,6 +273,8 @@ export class GvisorRuntime implements Runtime {
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
     const record = this.#ctx.files.read(instance);
     if (record === undefined) return;
+    // A capture follows, usually of memory. `thaw` ends what is prepared, and so does a capture of files alone.
+    await this.#ctx.runsc.prepareImage(record.container);
     // Of such an instance a copy of the upper layer is sealed. Only the copy is synced, so syncing the original is of no use.
     if ((await whyStaysCold(this.#ctx, record, signal)) === null) return;
     await this.#ctx.layers.presync(record.upper, signal);
@@ -274,13 +283,13 @@ export class GvisorRuntime implements Runtime {
   freeze(instance: Instance, signal: AbortSignal): Promise<void> {
     return this.#exclusively(instance, signal, async () => {
       const { record } = await this.#live(instance);
-      const { network, runsc } = this.#ctx;
+      const { network, runsc, faults } = this.#ctx;
       const { id } = record.container;
       try {
         // The programs still run, so they learn of the resets and close their ends. A program may open another connection
         // before the freeze; `capture` resets it.
         await network.reset(id);
-        await runsc.freeze(record.container, signal);
+        await runsc.freeze(record.container, signal, () => faults.pass('runtime.freezing'));
       } catch (thrown) {
         await network.release(id);
         throw thrown;
@@ -328,7 +337,9 @@ export class GvisorRuntime implements Runtime {
       }
       // Also for a running sandbox: an aborted freeze may have left it without its network.
       await network.release(id);
-      if (state === 'frozen') await runsc.thaw(record.container, signal);
+      if (state === 'frozen') return runsc.thaw(record.container, signal);
+      await runsc.cancelImage(id);
+      if (runsc.mayBeFrozen(id)) await runsc.settleFreeze(id, await agentAnswers(record, signal), signal);
     });
   }
 
@@ -462,6 +473,7 @@ export class GvisorRuntime implements Runtime {
     if (bytes !== undefined && bytes.sent + bytes.received > 0)
       this.#egressOfDestroyed.push({ instance, ...bytes });
     this.#lastCapture.delete(container);
+    this.#answered.delete(container);
     this.#instanceByContainer.delete(container);
   }
 

@@ -2,6 +2,7 @@ export { BaseMaker } from './base/base-maker.ts';
 export { findMachineBase, obstacleToBase } from './base/build-base.mjs';
 export { checkRunsc } from './binaries/doctor.ts';
 export { beginRunscUpgrade, type RunningUpgrade, type UpgradeOptions } from './binaries/upgrade.ts';
+export { GVISOR_CAPABILITIES } from './gvisor-runtime.ts';
 export { type HostCheck, hostChecks } from './host-checks/host-checks.ts';
 export { probeGvisor } from './host-checks/probe.ts';
 export { cleanUpHost, gvisorGuardTargets, runningContainers } from './host-cleanup.ts';

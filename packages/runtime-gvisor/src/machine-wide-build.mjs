@@ -71,11 +71,15 @@ export function downloadEnvironment(more) {
  * @param {string} options.lock
  * @param {string} options.cwd
  * @param {Record<string, string>} options.env
+ * @param {number} [options.timeoutMs]
  * @param {boolean} [options.waitForOthers] whether to wait for another process that holds the lock
  * @param {(text: string) => void} [options.onOutput] what the program writes to stderr
  * @param {AbortSignal | undefined} [options.signal]
  */
-export function runBuild(command, { lock, cwd, env, waitForOthers = true, onOutput, signal }) {
+export function runBuild(
+  command,
+  { lock, cwd, env, timeoutMs = TIMEOUT_MS, waitForOthers = true, onOutput, signal },
+) {
   const locked = ['flock', ...(waitForOthers ? [] : ['--nonblock', '-E', String(LOCK_IS_TAKEN)]), lock];
   const [program = '', ...args] = [...locked, 'nice', '-n', '19', ...command];
   return new Promise((resolve, reject) => {
@@ -89,7 +93,7 @@ export function runBuild(command, { lock, cwd, env, waitForOthers = true, onOutp
         // The process has ended meanwhile.
       }
     };
-    const bound = setTimeout(end, TIMEOUT_MS);
+    const bound = setTimeout(end, timeoutMs);
     bound.unref();
     signal?.addEventListener('abort', end);
     child.stderr.setEncoding('utf8').on('data', (/** @type {string} */ text) => {

@@ -44,7 +44,12 @@ export interface StartRequest {
 export interface StartedInstance {
   readonly started: Started;
   readonly record: InstanceRecord;
+  /** Ports that have answered on the sandbox's own address. */
+  readonly answered: readonly number[];
 }
+
+/** What was started, and the ports that have answered. */
+type SetUp = Omit<StartedInstance, 'record'>;
 
 /** Pools of resources created in advance. */
 export interface Pools {
@@ -76,16 +81,16 @@ export async function startInstance(
   if (mode === 'memory') await restore(ctx, setup, from, signal);
   else await boot(ctx, setup, credential, signal);
   const { attachment } = setup;
-  return { started: await setUpRunning(ctx, request, { record, attachment, credential }, signal), record };
+  return { ...(await setUpRunning(ctx, request, { record, attachment, credential }, signal)), record };
 }
 
 /** What follows when the processes of a container run: agent and services. */
 export async function setUpRunning(
   ctx: RuntimeContext,
   request: StartRequest,
-  { record, attachment, credential, agentMs }: RunningContainer,
+  { record, attachment, credential, isAdopted, agentMs }: RunningContainer,
   signal: AbortSignal,
-): Promise<Started> {
+): Promise<SetUp> {
   const { instance, from, mode, spec } = request;
   const settingUp = setUpAgent(
     {
@@ -100,7 +105,7 @@ export async function setUpRunning(
       workdir: spec.workdir,
       processes: withDefaults(spec.resources).processes,
       processors: visibleProcessors(spec.resources, availableParallelism()),
-      isRestored: mode === 'memory',
+      memory: isAdopted === true ? 'goes on' : mode === 'memory' ? 'restored' : 'none',
       isAlive: async () => (await ctx.runsc.recordedState(record.container.id)).is !== 'gone',
     },
     ctx.clock,
@@ -110,15 +115,16 @@ export async function setUpRunning(
   // Fills the cache of known sentries while waiting for the agent.
   void ctx.runsc.recordedState(record.container.id).catch(() => {});
   const { agent, tagged } = await settingUp;
+  let answered: readonly number[];
   try {
     if (usesSecrets(spec.network)) await trustEgress(ctx, instance, agent, signal);
-    await ensureServices(ctx, request, { agent, tagged, probes }, signal);
+    answered = await ensureServices(ctx, request, { agent, tagged, probes }, signal);
   } finally {
     agent.close();
   }
-  if (mode === 'memory') return { mode: 'memory', lost: [] };
+  if (mode === 'memory') return { started: { mode: 'memory', lost: [] }, answered };
   const isFirstStart = needsOf(from).template !== null;
-  return { mode: 'files', lost: isFirstStart ? [] : ['processes'] };
+  return { started: { mode: 'files', lost: isFirstStart ? [] : ['processes'] }, answered };
 }
 
 interface StartPlan {

@@ -42,8 +42,19 @@ import { refuseRestrictions } from '@torpor/runtime-shared';
 /** A create must not be aborted half done: the cluster could make the object after its destruction. */
 const NEVER_ABORTED = new AbortController().signal;
 
+export const KUBERNETES_CAPABILITIES: Capabilities = {
+  pause: 'none',
+  replayable: true,
+  fork: false,
+  snapshotWhileRunning: false,
+  pty: true,
+  isolated: true,
+  customTemplates: true,
+};
+
 export class KubernetesRuntime implements Runtime {
   readonly name = 'kubernetes';
+  readonly isShared = true;
   readonly memoryEntries = [];
   readonly defaultMemoryMb: number;
   readonly #world: PodWorld;
@@ -58,15 +69,7 @@ export class KubernetesRuntime implements Runtime {
   }
 
   capabilities(): Capabilities {
-    return {
-      pause: 'none',
-      replayable: true,
-      fork: false,
-      snapshotWhileRunning: false,
-      pty: true,
-      isolated: true,
-      customTemplates: true,
-    };
+    return KUBERNETES_CAPABILITIES;
   }
 
   checkNetwork(network: Network): void {

@@ -1,9 +1,11 @@
 /** Opens the runtime whose sandboxes are pods. */
 import { openPodWorld, type PodWorldOptions } from '@torpor/pods';
-import { KubernetesRuntime } from './kubernetes-runtime.ts';
+import { KUBERNETES_CAPABILITIES, KubernetesRuntime } from './kubernetes-runtime.ts';
 
 export async function kubernetesRuntime(
   options: Omit<PodWorldOptions, 'runtime'>,
 ): Promise<KubernetesRuntime> {
   return new KubernetesRuntime(await openPodWorld({ ...options, runtime: 'kubernetes' }));
 }
+
+export { KUBERNETES_CAPABILITIES };

@@ -45,7 +45,7 @@ import {
 import { startInstance } from './start.ts';
 import { syncFileSystem } from './workspace/workspace.ts';
 
-const CAPABILITIES: Capabilities = {
+export const PROCESS_CAPABILITIES: Capabilities = {
   pause: 'files',
   replayable: true,
   fork: true,
@@ -70,7 +70,7 @@ export class ProcessRuntime implements Runtime {
   }
 
   capabilities(): Capabilities {
-    return CAPABILITIES;
+    return PROCESS_CAPABILITIES;
   }
 
   checkNetwork(network: Network): void {

@@ -19,6 +19,7 @@ import { auditRoutes } from './routes/audit.ts';
 import { awakeRoutes } from './routes/awake.ts';
 import { checkpointRoutes } from './routes/checkpoints.ts';
 import { diskRoutes } from './routes/disk.ts';
+import { engineCallRoutes } from './routes/engine-calls.ts';
 import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
 import { fileRoutes } from './routes/files.ts';
@@ -45,6 +46,7 @@ import { sandboxRoutes } from './routes/sandboxes.ts';
 import { secretRoutes } from './routes/secrets.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { settingRoutes } from './routes/settings.ts';
+import { templateFileRoutes } from './routes/template-files.ts';
 import { templateRoutes } from './routes/templates.ts';
 import { attachTerminal } from './routes/terminal.ts';
 import { turnRoutes } from './routes/turns.ts';
@@ -87,6 +89,8 @@ const ROUTES = [
   machineRoutes,
   buildRoutes,
   handOverRoutes,
+  engineCallRoutes,
+  templateFileRoutes,
 ];
 
 /** Time for the answers to requests that a forced stop interrupts. */

@@ -12,6 +12,8 @@ export async function openKubernetes(
   which: 'kubernetes' | 'agent-sandbox',
   ctx: {
     readonly dataDir: string;
+    /** Of a node: the home of the objects of all nodes. */
+    readonly sharedHome?: string | undefined;
     readonly settings: RuntimeSettings;
     readonly clock: Clock;
     readonly report: Report;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import type { LayeredCheckpointStore } from '@torpor/checkpoint-store';
 import type { Clock, FaultPoints, Report, Runtime, SecretSource } from '@torpor/engine';
-import { type GuardTargets, joinTargets } from '@torpor/host';
+import { type GuardTargets, joinTargets, NO_TARGETS } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { OpenedE2bRuntime } from '@torpor/runtime-e2b';
 import {
@@ -48,6 +48,8 @@ export async function guardTargetsOf(
   dataDir: string,
 ): Promise<GuardTargets> {
   const targets = [runtime, ...others].map(({ name }) => {
+    // The API server of Kubernetes runs them, and another node goes on with them.
+    if (name === 'kubernetes' || name === 'agent-sandbox') return NO_TARGETS;
     if (name === 'gvisor') return gvisorGuardTargets(dataDir);
     if (name === 'process') return processGuardTargets(dataDir);
     throw new TorporError(
@@ -86,7 +88,9 @@ type Wanted = Pick<
   | 'baseMirror'
 >;
 
-/** Opens every configured runtime. When one cannot be opened, those before it are closed. */
+/**
+ * Opens every configured runtime. `sharedHome` is the mark of the objects that all nodes of a cluster have in an API server of
+ * Kubernetes. When one cannot be opened, those before it are closed. */
 export async function chooseRuntime(
   config: Wanted,
   store: LayeredCheckpointStore,
@@ -94,11 +98,20 @@ export async function chooseRuntime(
   report: Report,
   faults: FaultPoints,
   secrets?: SecretSource,
+  sharedHome?: string,
 ): Promise<ChosenRuntime> {
   await using opened = new AsyncDisposableStack();
   const all: ChosenRuntime[] = [];
   for (const wanted of config.runtime) {
-    const chosen = await openRuntime(wanted, config, store, clock, report, faults, secrets);
+    const chosen = await openRuntime(
+      wanted,
+      { ...config, sharedHome },
+      store,
+      clock,
+      report,
+      faults,
+      secrets,
+    );
     opened.defer(() => chosen.close?.());
     all.push(chosen);
   }
@@ -130,7 +143,7 @@ function sideBySide(all: readonly ChosenRuntime[]): ChosenRuntime {
 
 async function openRuntime(
   wanted: RuntimeChoice,
-  config: Wanted,
+  config: Wanted & { readonly sharedHome: string | undefined },
   store: LayeredCheckpointStore,
   clock: Clock,
   report: Report,
@@ -150,8 +163,8 @@ async function openRuntime(
     }
     case 'kubernetes':
     case 'agent-sandbox': {
-      const { dataDir } = config;
-      return openKubernetes(wanted, { dataDir, settings: settingsOf(config), clock, report });
+      const { dataDir, sharedHome } = config;
+      return openKubernetes(wanted, { dataDir, sharedHome, settings: settingsOf(config), clock, report });
     }
   }
 }

@@ -8,6 +8,7 @@ import type { BuildContext } from '@torpor/builds';
 import { adoptDataDirectory, openDirectoryStore } from '@torpor/checkpoint-store';
 import { claimDataDirectory, migrate, openPostgres, openSqlite } from '@torpor/database';
 import {
+  connectionNameOf,
   createEngine,
   DiskReserve,
   type Engine,
@@ -31,7 +32,9 @@ import { refuseUnfinishedRestore } from './backup/restore.ts';
 import { EngineSandboxes } from './builds/engine-sandboxes.ts';
 import { openBuilds } from './builds/open-builds.ts';
 import { PreviewClient } from './builds/preview-client.ts';
-import { clusterSecretsOf, openCluster } from './cluster/open-cluster.ts';
+import { followSandboxes } from './cluster/follow-sandboxes.ts';
+import { clusterSecretsOf, openCluster, sharedPodHome } from './cluster/open-cluster.ts';
+import { remoteUploads } from './cluster/remote-uploads.ts';
 import { ensureSharedSecret } from './cluster/shared-secret.ts';
 import type { ServerConfig } from './config.ts';
 import { HostNames } from './http/host-names.ts';
@@ -113,7 +116,8 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
         });
   const secrets = new Secrets({ db, clock: systemClock, key: encryptionKey(secret), randomBytes });
   const choose = options.choose ?? chooseRuntime;
-  const chosen = await choose(config, store, systemClock, report, options.faults, secrets);
+  const home = sharedPodHome(config, secret);
+  const chosen = await choose(config, store, systemClock, report, options.faults, secrets, home);
   cleanup.defer(() => chosen.close?.());
   const cluster =
     clusterSecrets === undefined
@@ -180,13 +184,21 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   });
   cleanup.defer(() => upgrades?.stop());
   const alone = config.database === undefined;
-  const sessions = new Sessions({
+  const followed = followSandboxes({
     engine,
+    clock: systemClock,
+    signer: cluster?.signer,
+    accessToken: (id) => gateway.tokens.accessToken(id),
+  });
+  const sessions = new Sessions({
+    engine: followed.engine,
     db,
     clock: systemClock,
     ids: randomIds,
-    turnPort: agentTurnPort(engine),
+    turnPort: agentTurnPort(followed.connect),
     settings: settings.sessions,
+    serverId,
+    alone,
     report,
     atFaultPoint: (point) => options.faults.pass(point),
   });
@@ -204,7 +216,7 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   const certificate = config.tls ? await certificateFor(config) : undefined;
   const previews = new PreviewClient();
   const sandboxes = new EngineSandboxes({
-    engine,
+    ...followed,
     gateway,
     previews,
     clock: systemClock,
@@ -216,7 +228,16 @@ export async function startServer(config: ServerConfig, options: StartOptions): 
   cleanup.defer(() => builds.stop());
   const images = new Images({ allowed: config.registryNetworks ?? [], clock: systemClock });
   const templateBuilds = openTemplateBuilds(
-    { engine, db, clock: systemClock, ids: randomIds, images, report, serverId },
+    {
+      ...followed,
+      db,
+      clock: systemClock,
+      ids: randomIds,
+      images,
+      report,
+      serverId,
+      elsewhere: cluster === undefined ? undefined : remoteUploads(engine, cluster.signer),
+    },
     settings.templateBuilds,
     join(dataDir, 'template-files'),
   );
@@ -321,10 +342,14 @@ function describe({ runtime, limits }: ChosenRuntime): RunningServer['runtime'] 
   return { name: runtime.name, capabilities: runtime.capabilities(), limits };
 }
 
-function openDatabase({ database, dataDir }: ServerConfig, reserve: DiskReserve) {
-  return database === undefined
-    ? openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() })
-    : openPostgres({ url: database });
+function openDatabase({ database, dataDir, node, configured }: ServerConfig, reserve: DiskReserve) {
+  if (database === undefined) {
+    return openSqlite({ path: join(dataDir, 'torpor.db'), makeRoom: () => reserve.releaseStep() });
+  }
+  if (node === undefined) return openPostgres({ url: database });
+  // What a node that is cut off has locked, all others wait for.
+  const idleTransactionTimeoutMs = Math.ceil(configured.settings.engine.nodeLeaseMs / 3);
+  return openPostgres({ url: database, applicationName: connectionNameOf(node), idleTransactionTimeoutMs });
 }
 
 async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL> {

@@ -26,6 +26,7 @@ import { DEFAULT_TEMPLATE_BUILD_SETTINGS, type TemplateBuildSettings } from '@to
 import { DEFAULT_WEBHOOK_SETTINGS } from '@torpor/webhooks';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import { type App, buildApp } from '../src/app.ts';
+import { connectThrough } from '../src/cluster/follow-sandboxes.ts';
 import { HostNames } from '../src/http/host-names.ts';
 import { createKey } from '../src/keys/manage.ts';
 import { openLog } from '../src/observe/log.ts';
@@ -123,7 +124,9 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
     db: world.db,
     clock: systemClock,
     ids: randomIds,
-    turnPort: agentTurnPort(world.engine),
+    turnPort: agentTurnPort(connectThrough(world.engine)),
+    serverId: 'test',
+    alone: true,
     settings: DEFAULT_SESSION_SETTINGS,
     report: reportTo(logger, metrics),
     atFaultPoint: () => {},
@@ -152,6 +155,7 @@ export async function testServer(options: TestServerOptions = {}): Promise<TestS
   const templateBuilds = openTemplateBuilds(
     {
       engine: world.engine,
+      connect: connectThrough(world.engine),
       db: world.db,
       clock: systemClock,
       ids: randomIds,

@@ -14,6 +14,9 @@ export interface Context {
   readonly ids: Ids;
   readonly turnPort: TurnPort;
   readonly settings: SessionSettings;
+  readonly serverId: string;
+  /** No other server can use this database. */
+  readonly alone: boolean;
   readonly report: Report;
   /** Called between two effects; does nothing outside of a campaign. */
   readonly atFaultPoint: (point: SessionPoint) => Promise<void> | void;

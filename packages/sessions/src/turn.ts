@@ -116,14 +116,42 @@ export async function lastClaimedTurn(db: Queryable, sessionId: SessionId): Prom
   return row === undefined ? undefined : toTurn(row);
 }
 
-/** Sessions with a turn that is due. */
-export async function sessionsWithWork(db: Queryable, now: number, limit: number): Promise<SessionId[]> {
+/** Sessions with a turn that is due and that no other server works on. */
+export async function sessionsWithWork(
+  db: Queryable,
+  serverId: string,
+  now: number,
+  limit: number,
+): Promise<SessionId[]> {
   const rows = await db.query<{ session_id: SessionId }>(
-    `SELECT session_id FROM session_turns WHERE ended_at IS NULL AND try_at <= $1
-     GROUP BY session_id ORDER BY MIN(try_at) LIMIT $2`,
-    [now, limit],
+    `SELECT t.session_id FROM session_turns t JOIN sessions s ON s.id = t.session_id
+     WHERE t.ended_at IS NULL AND t.try_at <= $1 AND (s.worked_by IS NULL OR s.worked_by = $3 OR ${IS_LEFT})
+     GROUP BY t.session_id ORDER BY MIN(t.try_at) LIMIT $2`,
+    [now, limit, serverId],
   );
   return rows.map((row) => row.session_id);
+}
+
+/** The server that worked on the session is dead. Compares with the clock of the asking server, as all leases of servers do. */
+const IS_LEFT = 'NOT EXISTS (SELECT 1 FROM servers v WHERE v.id = s.worked_by AND v.lease_until > $1)';
+
+/** False when another server works on the session. Of two servers that ask at once, the row's lock lets the second one see the first. */
+export async function beginWork(
+  tx: Transaction,
+  id: SessionId,
+  serverId: string,
+  now: number,
+): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE sessions AS s SET worked_by = $3
+     WHERE s.id = $2 AND (s.worked_by IS NULL OR s.worked_by = $3 OR ${IS_LEFT}) RETURNING id`,
+    [now, id, serverId],
+  );
+  return rows.length > 0;
+}
+
+export async function endWork(tx: Transaction, id: SessionId, serverId: string): Promise<void> {
+  await tx.query('UPDATE sessions SET worked_by = NULL WHERE id = $1 AND worked_by = $2', [id, serverId]);
 }
 
 /** The caller holds the lock of the session's row, so that two turns never get the same number. */

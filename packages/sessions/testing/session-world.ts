@@ -116,6 +116,8 @@ export async function sessionWorld(kind: DatabaseKind, options: WorldOptions = {
       clock: world.clock,
       ids: randomIds,
       turnPort: program,
+      serverId: 'test',
+      alone: true,
       settings: DEFAULT_SESSION_SETTINGS,
       report: (what, facts) => world.reported.push({ what, facts }),
       atFaultPoint: () => {},

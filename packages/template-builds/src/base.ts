@@ -2,7 +2,7 @@
 import { type ChainPosition, imageTemplateName, USUAL_PATH } from '@torpor/build-steps';
 import type { Clock, Engine, ImageSource } from '@torpor/engine';
 import { KeyedMutex } from '@torpor/host';
-import { type Service, TorporError } from '@torpor/protocol';
+import { type Resources, type Service, TorporError } from '@torpor/protocol';
 import type { BuildOrder, RegistryCredentials } from './order.ts';
 
 /** What later steps, and sandboxes of the template, get from the steps so far. */
@@ -11,6 +11,7 @@ export interface BuildConfig {
   readonly user: string;
   readonly workdir: string;
   readonly services: readonly Service[];
+  readonly resources: Resources;
 }
 
 export interface Base extends ChainPosition {
@@ -39,12 +40,16 @@ export class Bases {
 
   async resolve(
     org: string,
-    { base, force }: BuildOrder,
+    order: BuildOrder,
     say: (line: string) => void,
     signal: AbortSignal,
   ): Promise<Base> {
+    const { base } = order;
     if (base.is === 'template') {
-      const { env, user, workdir, services, checkpointId, image } = await this.#definition(org, base.name);
+      const { env, user, workdir, services, resources, checkpointId, image } = await this.#definition(
+        org,
+        base.name,
+      );
       return {
         at: { template: base.name },
         key: image?.digest ?? checkpointId,
@@ -53,14 +58,19 @@ export class Bases {
           user: user ?? USUAL.user,
           workdir: workdir ?? USUAL.workdir,
           services,
+          resources,
         },
       };
     }
     const name = imageTemplateName(base.reference);
-    await this.#fetches.run(`${org} ${name}`, () => this.#fetch(org, name, base, force, say, signal), signal);
+    await this.#fetches.run(
+      `${org} ${name}`,
+      () => this.#fetch(org, name, base.reference, order, say, signal),
+      signal,
+    );
     const { env, image, checkpointId } = await this.#definition(org, name);
     // The user and directory of the image are not used, as for E2B.
-    const config = { env: { PATH: USUAL_PATH, ...env }, services: [], ...USUAL };
+    const config = { env: { PATH: USUAL_PATH, ...env }, services: [], resources: {}, ...USUAL };
     return { at: { template: name }, key: image?.digest ?? checkpointId, config };
   }
 
@@ -72,8 +82,8 @@ export class Bases {
   async #fetch(
     org: string,
     name: string,
-    base: Extract<BuildOrder['base'], { is: 'image' }>,
-    force: boolean,
+    reference: string,
+    { force, credentials }: BuildOrder,
     say: (line: string) => void,
     signal: AbortSignal,
   ): Promise<void> {
@@ -86,9 +96,9 @@ export class Bases {
       found = await find();
     }
     if (found?.state === 'ready' && !force) return;
-    const source = this.#ctx.image(org, base.reference, base.credentials);
+    const source = this.#ctx.image(org, reference, credentials);
     if (found?.state === 'ready') await engine.deleteTemplate(org, name);
-    say(`Fetching ${base.reference}`);
+    say(`Fetching ${reference}`);
     await engine.prepareTemplate({ org, signal }, { name, image: source });
     if (signal.aborted) throw new TorporError('timeout', 'The build was given up.');
   }

@@ -48,7 +48,7 @@ export class BuildRun {
   readonly #ctx: BuildRunContext;
   readonly #build: TemplateBuild;
   readonly #order: BuildOrder;
-  #config: BuildConfig = { env: {}, user: 'user', workdir: '/', services: [] };
+  #config: BuildConfig = { env: {}, user: 'user', workdir: '/', services: [], resources: {} };
   /** The command that runs, for the error. */
   #running = '';
   /** Commands that make accounts and directories. They run with the next step that changes files. */
@@ -71,10 +71,14 @@ export class BuildRun {
       (line) => log.line('info', line),
       signal,
     );
-    this.#config = config;
+    const { resources } = this.#build;
+    this.#config = { ...config, resources: { ...config.resources, ...resources } };
     const failure = (exitCode: number) =>
       new TorporError('conflict', `${this.#running} ended with exit code ${exitCode}.`);
-    const chain = new StepChain({ sandboxes, useCache: !force, failure }, start);
+    const chain = new StepChain(
+      { sandboxes, useCache: !force, resources: this.#config.resources, failure },
+      start,
+    );
     try {
       for (const [index, step] of steps.entries()) {
         signal.throwIfAborted();
@@ -134,10 +138,10 @@ export class BuildRun {
   }
 
   async #copy(chain: StepChain, step: Extract<BuildStep, { is: 'copy' }>, number: string): Promise<void> {
-    const { files } = this.#ctx;
+    const { files, signal } = this.#ctx;
     const { user, workdir, env } = this.#config;
     const { owner = user, source, mode: chmod } = step;
-    const sources = sourcesIn(await files.open(this.#build.org, step.filesHash), source);
+    const sources = sourcesIn(await files.open(this.#build.org, step.filesHash, signal), source);
     const target = withVariables(step.target, env);
     const order: CopyOrder = {
       target: `${posix.resolve(workdir, target)}${/(^|\/)\.?$/.test(target) ? '/' : ''}`.replace('//', '/'),
@@ -272,8 +276,8 @@ function startService(command: string): Service {
 }
 
 /** What sandboxes of the template get. */
-export function definitionOf({ env, user, workdir, services }: BuildConfig) {
-  return { env: { ...env }, user, workdir, services: [...services] };
+export function definitionOf({ env, user, workdir, services, resources }: BuildConfig) {
+  return { env: { ...env }, user, workdir, services: [...services], resources };
 }
 
 function sealedAt({ position }: StepChain): CheckpointId {

@@ -1,6 +1,6 @@
 /** Rows of template builds. */
 import type { Database, Queryable, Row, Transaction } from '@torpor/engine';
-import type { CheckpointId } from '@torpor/protocol';
+import { type CheckpointId, type Resources, resourcesSchema } from '@torpor/protocol';
 
 export interface TemplateBuild {
   readonly id: string;
@@ -8,8 +8,14 @@ export interface TemplateBuild {
   /** Without a tag. */
   readonly template: string;
   readonly names: readonly string[];
+  /** Limits of the sandboxes of the template. Absent limits are those of the base. */
+  readonly resources: Resources;
   readonly status: 'waiting' | 'building' | 'ready' | 'error';
   readonly owner: string | null;
+  /** How many servers have begun it. */
+  readonly runs: number;
+  /** What to build, for another server; null where none can. */
+  readonly order: string | null;
   readonly checkpointId: CheckpointId | null;
   readonly reason: string | null;
   readonly step: string | null;
@@ -19,7 +25,7 @@ export interface TemplateBuild {
 }
 
 const COLUMNS =
-  'id, org, template, names, status, owner, checkpoint_id, reason, step, created_at, updated_at, finished_at';
+  'id, org, template, names, resources, status, owner, runs, build_order, checkpoint_id, reason, step, created_at, updated_at, finished_at';
 
 /** The constraints of the table keep these types. */
 function toBuild(row: Row): TemplateBuild {
@@ -28,8 +34,11 @@ function toBuild(row: Row): TemplateBuild {
     org: row['org'] as string,
     template: row['template'] as string,
     names: JSON.parse(row['names'] as string) as string[],
+    resources: resourcesSchema.parse(JSON.parse(row['resources'] as string)),
     status: row['status'] as TemplateBuild['status'],
     owner: row['owner'] as string | null,
+    runs: row['runs'] as number,
+    order: row['build_order'] as string | null,
     checkpointId: row['checkpoint_id'] as CheckpointId | null,
     reason: row['reason'] as string | null,
     step: row['step'] as string | null,
@@ -41,12 +50,12 @@ function toBuild(row: Row): TemplateBuild {
 
 export async function insertBuild(
   tx: Transaction,
-  { id, org, template, names, createdAt }: TemplateBuild,
+  { id, org, template, names, resources, createdAt }: TemplateBuild,
 ): Promise<void> {
   await tx.query(
-    `INSERT INTO template_builds (id, org, template, names, status, last_line, created_at, updated_at)
-     VALUES ($1, $2, $3, $4, 'waiting', 0, $5, $5)`,
-    [id, org, template, JSON.stringify(names), createdAt],
+    `INSERT INTO template_builds (id, org, template, names, resources, status, last_line, created_at, updated_at)
+     VALUES ($1, $2, $3, $4, $5, 'waiting', 0, $6, $6)`,
+    [id, org, template, JSON.stringify(names), JSON.stringify(resources), createdAt],
   );
 }
 
@@ -104,12 +113,28 @@ export async function setBuilding(
   tx: Transaction,
   { id }: TemplateBuild,
   owner: string,
+  order: string | null,
   now: number,
 ): Promise<boolean> {
   const rows = await tx.query(
-    `UPDATE template_builds SET status = 'building', owner = $2, updated_at = $3
+    `UPDATE template_builds SET status = 'building', owner = $2, updated_at = $3, runs = 1, build_order = $4
      WHERE id = $1 AND status = 'waiting' RETURNING id`,
-    [id, owner, now],
+    [id, owner, now, order],
+  );
+  return rows.length === 1;
+}
+
+/** Takes over a build whose server is gone. False when another server was faster: the condition decides. */
+export async function takeOver(
+  tx: Transaction,
+  { id, owner: before }: TemplateBuild,
+  owner: string,
+  now: number,
+): Promise<boolean> {
+  const rows = await tx.query(
+    `UPDATE template_builds SET owner = $3, updated_at = $4, runs = runs + 1
+     WHERE id = $1 AND owner = $2 AND status = 'building' RETURNING id`,
+    [id, before, owner, now],
   );
   return rows.length === 1;
 }
@@ -123,24 +148,24 @@ export async function setReady(
   now: number,
 ): Promise<boolean> {
   const rows = await tx.query(
-    `UPDATE template_builds SET status = 'ready', owner = NULL, checkpoint_id = $3, updated_at = $4, finished_at = $4
+    `UPDATE template_builds SET status = 'ready', owner = NULL, build_order = NULL, checkpoint_id = $3, updated_at = $4, finished_at = $4
      WHERE id = $1 AND owner = $2 RETURNING id`,
     [id, owner, checkpointId, now],
   );
   return rows.length === 1;
 }
 
-/** False when the build has ended already. */
+/** False when the build has ended already, or another server has taken it over. */
 export async function setFailed(
   tx: Transaction,
-  { id }: TemplateBuild,
+  { id, owner }: Pick<TemplateBuild, 'id' | 'owner'>,
   failure: { readonly reason: string; readonly step: string | null },
   now: number,
 ): Promise<boolean> {
   const rows = await tx.query(
-    `UPDATE template_builds SET status = 'error', owner = NULL, reason = $2, step = $3, updated_at = $4, finished_at = $4
-     WHERE id = $1 AND finished_at IS NULL RETURNING id`,
-    [id, failure.reason, failure.step, now],
+    `UPDATE template_builds SET status = 'error', owner = NULL, build_order = NULL, reason = $2, step = $3, updated_at = $4, finished_at = $4
+     WHERE id = $1 AND COALESCE(owner, '') = $5 AND finished_at IS NULL RETURNING id`,
+    [id, failure.reason, failure.step, now, owner ?? ''],
   );
   return rows.length === 1;
 }
@@ -154,6 +179,15 @@ export async function listAbandoned(db: Queryable, now: number): Promise<Templat
     [now],
   );
   return rows.map(toBuild);
+}
+
+/** The builds that run on a server. */
+export async function listOpen(db: Queryable, owner: string): Promise<Set<string>> {
+  const rows = await db.query<{ id: string }>(
+    `SELECT id FROM template_builds WHERE status = 'building' AND owner = $1`,
+    [owner],
+  );
+  return new Set(rows.map(({ id }) => id));
 }
 
 export async function listNeverStarted(db: Queryable, before: number): Promise<TemplateBuild[]> {

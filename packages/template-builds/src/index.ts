@@ -1,5 +1,6 @@
 export type { TemplateBuild } from './build.ts';
 export type { LogLevel, LogLine } from './build-log.ts';
+export type { FindRemoteUpload, RemoteUpload } from './files/file-store.ts';
 export type { BuildOrder, BuildStep } from './order.ts';
 export {
   DEFAULT_TEMPLATE_BUILD_SETTINGS,

@@ -1,41 +1,57 @@
 /** What is built. Whoever makes an order has checked it: names, paths and hashes have their forms. */
+import { z } from 'zod';
 
-export type BuildStep = { readonly force: boolean } & (
-  | { readonly is: 'run'; readonly command: string; readonly user: string | undefined }
-  | {
-      readonly is: 'copy';
-      /** A path or a pattern in the uploaded archive. */
-      readonly source: string;
-      readonly target: string;
-      readonly owner: string | undefined;
-      /** Octal digits. */
-      readonly mode: string | undefined;
-      /** The name of the uploaded archive. */
-      readonly filesHash: string;
-    }
-  | { readonly is: 'env'; readonly pairs: readonly (readonly [name: string, value: string])[] }
-  | { readonly is: 'workdir'; readonly path: string }
-  | { readonly is: 'user'; readonly name: string }
-);
+const force = z.boolean();
+const stepSchema = z.discriminatedUnion('is', [
+  z.object({ is: z.literal('run'), force, command: z.string(), user: z.string().optional() }),
+  z.object({
+    is: z.literal('copy'),
+    force,
+    /** A path or a pattern in the uploaded archive. */
+    source: z.string(),
+    target: z.string(),
+    owner: z.string().optional(),
+    /** Octal digits. */
+    mode: z.string().optional(),
+    /** The name of the uploaded archive. */
+    filesHash: z.string(),
+  }),
+  z.object({ is: z.literal('env'), force, pairs: z.array(z.tuple([z.string(), z.string()])) }),
+  z.object({ is: z.literal('workdir'), force, path: z.string() }),
+  z.object({ is: z.literal('user'), force, name: z.string() }),
+]);
+export type BuildStep = z.infer<typeof stepSchema>;
 
+const orderSchema = z.object({
+  base: z.discriminatedUnion('is', [
+    z.object({ is: z.literal('template'), name: z.string() }),
+    z.object({ is: z.literal('image'), reference: z.string() }),
+  ]),
+  steps: z.array(stepSchema),
+  /** Runs everything again. */
+  force,
+  /** Runs in the finished template, and in its sandboxes. */
+  startCommand: z.string().optional(),
+  /** The template is ready when this command ends with exit code 0. */
+  readyCommand: z.string().optional(),
+});
+
+export interface BuildOrder extends z.infer<typeof orderSchema> {
+  /** For the registry of an image. They are in memory only. */
+  readonly credentials?: RegistryCredentials | undefined;
+}
+
+/** As for `docker login`. */
 export interface RegistryCredentials {
   readonly username: string;
   readonly password: string;
 }
 
-export interface BuildOrder {
-  readonly base:
-    | { readonly is: 'template'; readonly name: string }
-    | {
-        readonly is: 'image';
-        readonly reference: string;
-        readonly credentials: RegistryCredentials | undefined;
-      };
-  readonly steps: readonly BuildStep[];
-  /** Runs everything again. */
-  readonly force: boolean;
-  /** Runs in the finished template, and in its sandboxes. */
-  readonly startCommand: string | undefined;
-  /** The template is ready when this command ends with exit code 0. */
-  readonly readyCommand: string | undefined;
+/** For the row of the build. Null for an order with credentials: only the server that has them can run it. */
+export function storedOrder({ credentials, ...order }: BuildOrder): string | null {
+  return credentials === undefined ? JSON.stringify(order) : null;
+}
+
+export function parseOrder(stored: string): BuildOrder {
+  return orderSchema.parse(JSON.parse(stored));
 }

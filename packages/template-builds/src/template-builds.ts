@@ -1,12 +1,13 @@
 /**
  * Template builds: a client creates a build, uploads the files of its steps, starts it, and asks for its status.
  *
- * A build runs in the server that was asked to start it. When that server stops or dies, the build ends as an error: its
- * credentials are in no other place, and its finished steps are in the cache.
+ * A build runs in the server that was asked to start it. When that server stops or dies, the next one runs it again: its
+ * finished steps are in the cache. A build with credentials for a registry ends as an error instead, because they are in no
+ * other place.
  */
 import type { StepSandboxes } from '@torpor/build-steps';
 import type { Clock, Database, Engine, Report } from '@torpor/engine';
-import { TorporError } from '@torpor/protocol';
+import { type Resources, TorporError } from '@torpor/protocol';
 import { Bases, type BasesContext } from './base.ts';
 import {
   countBuilds,
@@ -18,17 +19,22 @@ import {
   listBuilds,
   listMakers,
   listNeverStarted,
+  listOpen,
   setBuilding,
   setFailed,
   setReady,
   type TemplateBuild,
+  takeOver,
 } from './build.ts';
 import { BuildLog, type LogLine, type LogPage, readLog } from './build-log.ts';
 import { BuildRun, definitionOf, temporaryName } from './build-run.ts';
-import { FileStore } from './files/file-store.ts';
-import type { BuildOrder } from './order.ts';
+import { FileStore, type FindRemoteUpload } from './files/file-store.ts';
+import { type BuildOrder, parseOrder, storedOrder } from './order.ts';
 import type { TemplateBuildSettings } from './settings.ts';
 import { Slots } from './slots.ts';
+
+/** A build that has ended so many servers is not begun by another one. */
+const MAX_RUNS = 3;
 
 /** The sandboxes of one build carry its id, so that those of a dead server are found. */
 interface BuildSandboxesOptions {
@@ -48,6 +54,8 @@ export interface TemplateBuildsContext extends BasesContext {
   readonly settings: TemplateBuildSettings;
   /** Only this server uses the directory. */
   readonly directory: string;
+  /** Uploads of other nodes. Absent on a server that is alone. */
+  readonly elsewhere?: FindRemoteUpload | undefined;
   sandboxes(options: BuildSandboxesOptions): StepSandboxes;
   /** Kills the sandboxes of a build whose server died. */
   killSandboxes(org: string, buildId: string): Promise<void>;
@@ -68,20 +76,20 @@ export class TemplateBuilds {
   #upkeep: Promise<void> = Promise.resolve();
 
   constructor(ctx: TemplateBuildsContext) {
-    const { directory, clock, settings } = ctx;
+    const { directory, elsewhere, clock, settings } = ctx;
     this.#ctx = ctx;
     this.#bases = new Bases(ctx);
     this.#slots = new Slots(settings.atOnce);
-    this.files = new FileStore({ directory, clock, settings });
+    this.files = new FileStore({ directory, elsewhere, clock, settings });
   }
 
-  /** Builds of dead servers are ended before the first request. */
+  /** Builds of dead servers are run again, or ended, before the first request. */
   async start(): Promise<void> {
-    await this.#endAbandoned();
+    await this.#adoptAbandoned();
     this.#upkeep = this.#runUpkeep();
   }
 
-  /** Ends the builds that run. */
+  /** The builds that run are given up: the next server runs them again, or ends them. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     for (const { stop } of this.#running.values()) stop.abort(serverStopped());
@@ -89,7 +97,12 @@ export class TemplateBuilds {
   }
 
   /** `names` are those of the result: the template with each of its tags. */
-  async create(org: string, template: string, names: readonly string[]): Promise<TemplateBuild> {
+  async create(
+    org: string,
+    template: string,
+    names: readonly string[],
+    resources: Resources = {},
+  ): Promise<TemplateBuild> {
     const { db, clock, settings, uuid } = this.#ctx;
     const now = clock.now();
     const build: TemplateBuild = {
@@ -97,8 +110,11 @@ export class TemplateBuilds {
       org,
       template,
       names,
+      resources,
       status: 'waiting',
       owner: null,
+      runs: 0,
+      order: null,
       checkpointId: null,
       reason: null,
       step: null,
@@ -119,23 +135,31 @@ export class TemplateBuilds {
     const { db, clock, serverId, settings } = this.#ctx;
     const build = await this.get(org, template, id);
     if (this.#stopping.signal.aborted) throw serverStopped();
-    for (const step of order.steps)
-      if (step.is === 'copy' && !(await this.files.has(org, step.filesHash)))
-        throw new TorporError(
-          'invalid_request',
-          `The files of "${step.source.slice(0, 200)}" were not uploaded.`,
-        );
+    const missing = await this.#missingFiles(org, order);
+    if (missing !== undefined)
+      throw new TorporError('invalid_request', `The files of "${missing.slice(0, 200)}" were not uploaded.`);
     await db.transaction(async (tx) => {
       if ((await countBuilds(tx, org, 'building')) >= settings.perOrg)
         throw tooMany(settings.perOrg, 'that run');
-      if (await setBuilding(tx, build, serverId, clock.now())) return;
+      if (await setBuilding(tx, build, serverId, storedOrder(order), clock.now())) return;
       throw new TorporError('conflict', `The build ${id} was started before.`, {
         hint: 'Create another build.',
       });
     });
+    this.#launch({ ...build, owner: serverId }, order);
+  }
+
+  #launch(build: TemplateBuild, order: BuildOrder): void {
     const stop = new AbortController();
-    const done = this.#run(build, order, stop.signal).finally(() => this.#running.delete(id));
-    this.#running.set(id, { stop, done });
+    const done = this.#run(build, order, stop.signal).finally(() => this.#running.delete(build.id));
+    this.#running.set(build.id, { stop, done });
+  }
+
+  /** The source of a step whose files this server does not have. */
+  async #missingFiles(org: string, { steps }: BuildOrder): Promise<string | undefined> {
+    for (const step of steps)
+      if (step.is === 'copy' && !(await this.files.has(org, step.filesHash))) return step.source;
+    return undefined;
   }
 
   async get(org: string, template: string, id: string): Promise<TemplateBuild> {
@@ -160,14 +184,15 @@ export class TemplateBuilds {
   /** Forgets the builds of a deleted template, and gives up those that run. */
   async forget(org: string, template: string): Promise<void> {
     const deleted = await deleteBuildsOf(this.#ctx.db, org, template);
-    for (const id of deleted)
-      this.#running.get(id)?.stop.abort(new TorporError('conflict', 'The template was deleted.'));
+    for (const id of deleted) this.#running.get(id)?.stop.abort(templateDeleted());
   }
 
   async #run(build: TemplateBuild, order: BuildOrder, stopped: AbortSignal): Promise<void> {
     const { clock, db, report, settings } = this.#ctx;
-    const hidden = order.base.is === 'image' ? [order.base.credentials?.password ?? ''] : [];
+    const hidden = [order.credentials?.password ?? ''];
     const log = new BuildLog({ db, clock, report, maxLines: settings.maxLogLines }, build.id, hidden);
+    if (build.runs > 0)
+      log.line('warn', 'The server stopped during the build. It goes on behind the last finished step.');
     const tooLong = new AbortController();
     const ended = new AbortController();
     clock.sleep(settings.buildMs, ended.signal).then(
@@ -181,7 +206,8 @@ export class TemplateBuilds {
     try {
       await this.#slots.run(() => this.#perform(build, order, log, signal), signal);
     } catch (thrown) {
-      await this.#fail(build, log, signal.aborted ? signal.reason : thrown);
+      const isLeft = this.#stopping.signal.aborted && storedOrder(order) !== null;
+      if (!isLeft) await this.#fail(build, log, signal.aborted ? signal.reason : thrown);
     } finally {
       ended.abort();
       await log.flush();
@@ -240,25 +266,47 @@ export class TemplateBuilds {
 
   async #round(): Promise<void> {
     const { db, clock, settings } = this.#ctx;
-    await this.#endAbandoned();
+    await this.#adoptAbandoned();
     for (const build of await listNeverStarted(db, clock.now() - settings.waitingMs)) {
       const reason = 'The build was never started.';
       await db.transaction((tx) => setFailed(tx, build, { reason, step: null }, clock.now()));
     }
     await deleteFinished(db, clock.now() - settings.keepMs);
+    await this.#giveUpForgotten();
     await this.files.expire();
   }
 
-  async #endAbandoned(): Promise<void> {
-    const { db, clock, engine } = this.#ctx;
-    for (const build of await listAbandoned(db, clock.now())) {
-      const { org, id } = build;
-      await this.#ctx.killSandboxes(org, id);
-      const left = (await engine.templates(org)).some(({ name }) => name === temporaryName(build));
-      if (left) await engine.deleteTemplate(org, temporaryName(build));
-      const { message: reason } = serverStopped();
-      await db.transaction((tx) => setFailed(tx, build, { reason, step: null }, clock.now()));
-    }
+  /** The template may have been deleted through another server. */
+  async #giveUpForgotten(): Promise<void> {
+    if (this.#running.size === 0) return;
+    const open = await listOpen(this.#ctx.db, this.#ctx.serverId);
+    for (const [id, { stop }] of this.#running) if (!open.has(id)) stop.abort(templateDeleted());
+  }
+
+  async #adoptAbandoned(): Promise<void> {
+    for (const build of await listAbandoned(this.#ctx.db, this.#ctx.clock.now()))
+      await this.#adopt(build).catch((error: unknown) =>
+        this.#ctx.report('a template build of a dead server was not taken over', {
+          buildId: build.id,
+          error,
+        }),
+      );
+  }
+
+  async #adopt(build: TemplateBuild): Promise<void> {
+    const { db, clock, engine, serverId } = this.#ctx;
+    const { org, id } = build;
+    const order = build.order === null || build.runs >= MAX_RUNS ? undefined : parseOrder(build.order);
+    const canRun = order !== undefined && (await this.#missingFiles(org, order)) === undefined;
+    const isOurs = await db.transaction((tx) => takeOver(tx, build, serverId, clock.now()));
+    if (!isOurs) return;
+    const ours = { ...build, owner: serverId };
+    await this.#ctx.killSandboxes(org, id);
+    const left = (await engine.templates(org)).some(({ name }) => name === temporaryName(build));
+    if (left) await engine.deleteTemplate(org, temporaryName(build));
+    if (canRun && !this.#stopping.signal.aborted) return this.#launch(ours, order);
+    const { message: reason } = serverStopped();
+    await db.transaction((tx) => setFailed(tx, ours, { reason, step: null }, clock.now()));
   }
 }
 
@@ -266,6 +314,10 @@ function tooMany(limit: number, which: string): TorporError {
   return new TorporError('quota_exceeded', `The organisation has ${limit} template builds ${which}.`, {
     hint: 'Wait until one of them has ended.',
   });
+}
+
+function templateDeleted(): TorporError {
+  return new TorporError('conflict', 'The template was deleted.');
 }
 
 function serverStopped(): TorporError {

@@ -45,7 +45,11 @@ export const building: Chapter = ({ e2b }) =>
         .setStartCmd('echo up > /tmp/up; exec sleep 100000', waitForFile('/tmp/up'));
     const lines: string[] = [];
     const onBuildLogs = ({ message }: { message: string }) => void lines.push(message);
-    const first = await Template.build(template('one'), 'built:v1', { onBuildLogs });
+    const first = await Template.build(template('one'), 'built:v1', {
+      onBuildLogs,
+      cpuCount: 1,
+      memoryMB: 700,
+    });
     assert.deepEqual([first.templateId, first.tags], ['built', ['v1']]);
     assert.ok(lines.includes('[3/4] COPY src ./'));
     const shown = await inSandbox(
@@ -54,6 +58,12 @@ export const building: Chapter = ({ e2b }) =>
       'cat result a.txt sub/b.txt link; ls; echo; pgrep -x sleep',
     );
     assert.match(shown, /^77 \/srv\/app user one\naba(?:a\.txt|link|result|sub|\n)+\n\d+\n$/);
+
+    const sized = await Sandbox.create('built:v1', { timeoutMs: 300_000 });
+    const { cpuCount, memoryMB } = await sized.getInfo();
+    assert.deepEqual([cpuCount, memoryMB], [1, 700]);
+    assert.equal((await sized.commands.run('nproc')).stdout, '1\n');
+    await sized.kill();
 
     lines.length = 0;
     const second = await Template.build(template('two'), 'built:v2', { tags: ['default'], onBuildLogs });

@@ -4,12 +4,13 @@ import { Option } from 'commander';
 import { addExamples } from '../build-command.ts';
 import type { Define } from '../cli.ts';
 import { CliError } from '../failure.ts';
-import { parseNumber, parseRetention, parseSpan } from '../human-units.ts';
+import { parseRetention, parseSpan } from '../human-units.ts';
 import { collectValues, parsePairs } from '../repeated-options.ts';
+import { addResourceOptions, type ResourceOptions, resourcesOf } from '../resource-options.ts';
 import { sandboxDetails } from '../sandbox-text.ts';
 import { withoutUndefined } from '../without-undefined.ts';
 
-interface CreateOptions {
+interface CreateOptions extends ResourceOptions {
   template?: string;
   from?: CreateRequest['from'];
   name?: string;
@@ -28,9 +29,6 @@ interface CreateOptions {
   requestHost?: string;
   network?: 'internet' | 'none';
   secret?: readonly string[];
-  memory?: number;
-  cpus?: number;
-  disk?: number;
   runtime?: string;
 }
 
@@ -82,10 +80,8 @@ export const define: Define = (command, handler) => {
       new Option('--network <mode>', 'what it may reach (default: internet)').choices(['internet', 'none']),
     )
     .option('--secret <name>', 'secret that it uses and never sees (repeatable)', collectValues)
-    .option('--memory <MB>', 'memory limit', parseNumber)
-    .option('--cpus <n>', 'processor limit', parseNumber)
-    .option('--disk <MB>', 'disk limit', parseNumber)
     .option('--runtime <name>', "runtime (default: the server's)");
+  addResourceOptions(command);
   addExamples(command, {
     examples: [
       ['torpor create --name web', 'a sandbox called web'],
@@ -109,7 +105,7 @@ export const define: Define = (command, handler) => {
 };
 
 function requestOf(options: CreateOptions): CreateRequest {
-  const { memory, cpus, disk, network, secret, env, metadata, service } = options;
+  const { network, secret, env, metadata, service } = options;
   return withoutUndefined({
     name: options.name,
     template: options.template,
@@ -132,10 +128,7 @@ function requestOf(options: CreateOptions): CreateRequest {
       network === undefined && secret === undefined
         ? undefined
         : withoutUndefined({ mode: network, secrets: secret }),
-    resources:
-      memory === undefined && cpus === undefined && disk === undefined
-        ? undefined
-        : withoutUndefined({ memoryMb: memory, cpus, diskMb: disk }),
+    resources: resourcesOf(options),
   }) as CreateRequest;
 }
 

@@ -6,9 +6,15 @@ import { CliError } from '../failure.ts';
 import { parseNumber, parseSpan } from '../human-units.ts';
 import { registryCredentials } from '../registry-credentials.ts';
 import { collectValues, parsePairs } from '../repeated-options.ts';
+import {
+  addResourceOptions,
+  LIMITS_OF_TEMPLATE,
+  type ResourceOptions,
+  resourcesOf,
+} from '../resource-options.ts';
 import { withoutUndefined } from '../without-undefined.ts';
 
-interface BuildOptions {
+interface BuildOptions extends ResourceOptions {
   name?: string;
   file?: string;
   buildArg?: string[];
@@ -24,7 +30,7 @@ interface BuildOptions {
 }
 
 export const defineBuild: Define = (command, handler) => {
-  command
+  const build = command
     .command('build')
     .summary('build a template from a Dockerfile, in sandboxes')
     .argument('<directory>', 'build context')
@@ -39,11 +45,13 @@ export const defineBuild: Define = (command, handler) => {
     .option('--ready-timeout <span>', 'how long the start may take (default: 45s)', parseSpan)
     .option('--no-cache', 'run all steps again')
     .option('--registry-user <name>', "user at the registry of FROM (default: the server's docker login)")
-    .option('--registry-password-stdin', 'read the password of the registry from stdin')
-    .action(handler<BuildOptions>((cli, [directory = ''], options) => build(cli, directory, options)));
+    .option('--registry-password-stdin', 'read the password of the registry from stdin');
+  addResourceOptions(build, LIMITS_OF_TEMPLATE).action(
+    handler<BuildOptions>((cli, [directory = ''], options) => runBuild(cli, directory, options)),
+  );
 };
 
-async function build(cli: Cli, directory: string, options: BuildOptions): Promise<void> {
+async function runBuild(cli: Cli, directory: string, options: BuildOptions): Promise<void> {
   const { buildTemplate, BuildFailure } = await import('@torpor/dockerfile');
   const name = options.name ?? basename(resolve(directory)).toLowerCase();
   if (!templateNameSchema.safeParse(name).success)
@@ -63,6 +71,7 @@ async function build(cli: Cli, directory: string, options: BuildOptions): Promis
       start: serviceOf(options),
       entrypoint: options.entrypoint ?? false,
       useCache: options.cache ?? true,
+      resources: resourcesOf(options) ?? {},
       registryCredentials: await registryCredentials(cli, options),
       signal: cli.signal,
       say: (line) => void stderr.write(`${cli.io.errorColors.cyan('==>')} ${line}\n`),

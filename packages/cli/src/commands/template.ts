@@ -9,11 +9,17 @@ import { CliError } from '../failure.ts';
 import { parseNumber, parseSpan, relative } from '../human-units.ts';
 import { registryCredentials } from '../registry-credentials.ts';
 import { collectValues, parsePairs } from '../repeated-options.ts';
+import {
+  addResourceOptions,
+  LIMITS_OF_TEMPLATE,
+  type ResourceOptions,
+  resourcesOf,
+} from '../resource-options.ts';
 import { openRoot } from '../root-archive.ts';
 import { withoutUndefined } from '../without-undefined.ts';
 import { defineBuild } from './template-build.ts';
 
-interface CreateOptions {
+interface CreateOptions extends ResourceOptions {
   from?: string;
   image?: string;
   ociArchive?: string;
@@ -36,7 +42,7 @@ export const define: Define = (command, handler) => {
     .alias('list')
     .summary('list templates')
     .action(handler((cli) => list(cli)));
-  command
+  const creating = command
     .command('create')
     .summary('create a template from an image, a checkpoint, a directory or an archive')
     .argument('<name>', 'name of the template')
@@ -56,8 +62,10 @@ export const define: Define = (command, handler) => {
     .option('--ready-timeout <span>', 'how long the start may take (default: 45s)', parseSpan)
     .option('-e, --env <key=value>', 'environment variable; may be repeated', collectValues)
     .option('--description <text>', 'description of the template')
-    .option('--runtime <name>', "runtime (default: the server's)")
-    .action(handler<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)));
+    .option('--runtime <name>', "runtime (default: the server's)");
+  addResourceOptions(creating, LIMITS_OF_TEMPLATE).action(
+    handler<CreateOptions>((cli, [name = ''], options) => create(cli, name, options)),
+  );
   defineBuild(command, handler);
   command
     .command('rebuild')
@@ -108,12 +116,21 @@ async function list(cli: Cli): Promise<void> {
     one.name,
     one.runtime,
     stateOf(one),
+    limitsOf(one),
     one.checkpointId ?? '-',
     relative(one.createdAt, cli.io.now()),
   ]);
   cli.answer({ items, nextCursor: null }, () =>
-    columns(['NAME', 'RUNTIME', 'STATE', 'CHECKPOINT', 'CREATED'], rows, cli.io.colors),
+    columns(['NAME', 'RUNTIME', 'STATE', 'LIMITS', 'CHECKPOINT', 'CREATED'], rows, cli.io.colors),
   );
+}
+
+function limitsOf({ resources: { memoryMb, cpus } }: TemplateView): string {
+  const limits = [
+    memoryMb === undefined ? [] : `${memoryMb} MB`,
+    cpus === undefined ? [] : `${cpus} cpus`,
+  ].flat();
+  return limits.length === 0 ? '-' : limits.join(', ');
 }
 
 function stateOf({ builtIn, state, phase, error, root }: TemplateView): string {
@@ -239,6 +256,7 @@ function definitionOf({ description, env, ...options }: CreateOptions) {
   return withoutUndefined({
     description,
     env: parsePairs('--env', env),
+    resources: resourcesOf(options),
     services: service === undefined ? undefined : [service],
   });
 }

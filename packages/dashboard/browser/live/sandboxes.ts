@@ -67,6 +67,15 @@ export async function loadKilled(): Promise<void> {
   put(items);
 }
 
+/** Reads one again, without waking it. */
+export async function refreshSandbox(id: SandboxId): Promise<void> {
+  const before = sandboxes.value.get(id);
+  if (before?.state !== 'running' && before?.state !== 'paused') return;
+  const view = await readOne(id);
+  // What has changed in the meantime is newer than this answer may be.
+  if (view !== undefined && sandboxes.value.get(id) === before) put([view]);
+}
+
 /** A warm sandbox that leaves the memory makes no event, so the sleeping ones are read again from time to time. */
 export async function refreshWarm(): Promise<void> {
   const isWarm = [...sandboxes.value.values()].some(({ warm }) => warm === true);

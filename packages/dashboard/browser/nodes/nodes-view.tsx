@@ -1,12 +1,16 @@
 /** The nodes of a cluster: how they are, what runs on each, and how to take one away. */
-import type { NodeView } from '@torpor/sdk';
+import type { NodeView, SandboxState } from '@torpor/sdk';
 import { useEffect } from 'preact/hooks';
+import { href } from '../shell/router.ts';
 import { canChange, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
+import { Meter } from '../ui/meter.tsx';
+import { StateDot } from '../ui/state-badge.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { bytes, clockTime, plural } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
+import { type Misfit, misfitsOf } from './misfits.ts';
 
 const EVERY_MS = 2_000;
 const MEGABYTE = 1024 * 1024;
@@ -27,30 +31,69 @@ export function NodesView() {
       {error !== undefined && <FaultNotice error={error} retry={reload} />}
       {value?.length === 0 && <Alone />}
       {value !== undefined && value.length > 0 && (
-        <div class="panel scroll-x">
-          <table>
-            <thead>
-              <tr>
-                <th>Node</th>
-                <th>State</th>
-                <th>Sandboxes</th>
-                <th>Memory</th>
-                <th>Disk</th>
-                <th>Version</th>
-                <th>
-                  <span class="unseen">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {value.map((node) => (
-                <Row key={node.name} node={node} reload={reload} />
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <>
+          <Totals nodes={value} />
+          {misfitsOf(value).map((misfit) => (
+            <MisfitNotice key={misfit.runtime} misfit={misfit} />
+          ))}
+          <div class="panel scroll-x">
+            <table class="nodes">
+              <thead>
+                <tr>
+                  <th>Node</th>
+                  <th>State</th>
+                  <th>Sandboxes</th>
+                  <th>Memory</th>
+                  <th>Disk</th>
+                  <th>Version</th>
+                  <th>
+                    <span class="unseen">Actions</span>
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {value.map((node) => (
+                  <Row key={node.name} node={node} reload={reload} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
       )}
     </>
+  );
+}
+
+function Totals({ nodes }: { readonly nodes: readonly NodeView[] }) {
+  const alive = nodes.filter(({ state }) => state === 'alive');
+  const sum = (of: (node: NodeView) => number) => nodes.reduce((total, node) => total + of(node), 0);
+  const memoryMb = sum(({ used }) => used.memoryMb);
+  return (
+    <p class="quiet node-totals">
+      {alive.length === nodes.length
+        ? `${plural(nodes.length, 'node')}, all alive`
+        : `${alive.length} of ${plural(nodes.length, 'node')} alive`}
+      {' · '}
+      {plural(
+        sum(({ used }) => used.running),
+        'running sandbox',
+        'running sandboxes',
+      )}
+      , {sum(({ used }) => used.paused)} asleep
+      {memoryMb > 0 && ` · ${bytes(memoryMb * MEGABYTE)} of memory given to them`}
+    </p>
+  );
+}
+
+function MisfitNotice({ misfit: { runtime, groups } }: { readonly misfit: Misfit }) {
+  return (
+    <div class="notice warn">
+      <strong>Memory images of {runtime} do not fit all nodes</strong>
+      <span>
+        {groups.map((names) => names.join(', ')).join(' | ')}: a sandbox that wakes on a node of another group
+        keeps its files and loses its processes. The machines differ in runsc or in their processors.
+      </span>
+    </div>
   );
 }
 
@@ -85,38 +128,79 @@ function Row({ node, reload }: { readonly node: NodeView; readonly reload: () =>
         <Drain node={node} />
       </td>
       <td class="number">
-        {used.running} running
+        <a href={`${href('sandboxes')}?filter=${encodeURIComponent(`node=${name}`)}`}>
+          {used.running} running
+        </a>
         <div class="small quiet">{used.paused} asleep</div>
         {used.unknown > 0 && <div class="small bad-text">{used.unknown} unknown</div>}
       </td>
-      <td class="number">
-        {bytes(used.memoryMb * MEGABYTE)}
-        <div class="small quiet">of {bytes(capacity.memoryMb * MEGABYTE)}</div>
-      </td>
-      <td class="number">
-        {bytes(used.diskBytes)}
-        <div class="small quiet">of {bytes(capacity.diskBytes)}</div>
-      </td>
+      <Use
+        title={`Memory of ${name}`}
+        used={used.memoryMb * MEGABYTE}
+        capacity={capacity.memoryMb * MEGABYTE}
+      />
+      <Use title={`Disk of ${name}`} used={used.diskBytes} capacity={capacity.diskBytes} />
       <td>{version}</td>
       <td class="act">{canChange() && <Actions node={node} reload={reload} />}</td>
     </tr>
   );
 }
 
-function State({ node: { state, leaseUntil, fencedAt, cordoned, draining } }: { readonly node: NodeView }) {
-  if (state === 'away') {
-    return (
-      <>
-        <span class="bad-text">away</span>
+interface UseProps {
+  readonly title: string;
+  readonly used: number;
+  readonly capacity: number;
+}
+
+function Use({ title, used, capacity }: UseProps) {
+  const share = capacity === 0 ? 0 : used / capacity;
+  return (
+    <td class="number">
+      {bytes(used)} <span class="small quiet">of {bytes(capacity)}</span>
+      <Meter
+        label={`${title}: used`}
+        share={share}
+        weight={share > 0.95 ? 'bad' : share > 0.8 ? 'warn' : 'plain'}
+      />
+    </td>
+  );
+}
+
+type Shown = 'away' | 'draining' | 'drained' | 'cordoned' | 'alive';
+
+/** The state of a sandbox whose shape the state of a node has. */
+const SHAPES: Readonly<Record<Shown, SandboxState>> = {
+  away: 'lost',
+  draining: 'pausing',
+  drained: 'paused',
+  cordoned: 'paused',
+  alive: 'running',
+};
+
+function shownState({ state, cordoned, draining, drain }: NodeView): Shown {
+  if (state === 'away') return 'away';
+  if (draining) return drain !== null && drain.endedAt !== null ? 'drained' : 'draining';
+  return cordoned ? 'cordoned' : 'alive';
+}
+
+function State({ node }: { readonly node: NodeView }) {
+  const { leaseUntil, fencedAt } = node;
+  const shown = shownState(node);
+  return (
+    <>
+      <span class={shown === 'away' ? 'state bad-text' : 'state'}>
+        <StateDot state={SHAPES[shown]} />
+        {shown}
+      </span>
+      {shown === 'away' && (
         <div class="small quiet">
           {fencedAt === null
             ? `not heard of since ${clockTime(leaseUntil)}`
             : `given up at ${clockTime(fencedAt)}`}
         </div>
-      </>
-    );
-  }
-  return <span>{draining ? 'draining' : cordoned ? 'cordoned' : 'alive'}</span>;
+      )}
+    </>
+  );
 }
 
 function Drain({ node: { drain } }: { readonly node: NodeView }) {
@@ -124,7 +208,7 @@ function Drain({ node: { drain } }: { readonly node: NodeView }) {
   const { moved, replicated, left, endedAt, failures } = drain;
   return (
     <div class="small quiet" role="status">
-      {endedAt === null ? `${left} left, ` : 'drained: '}
+      {endedAt === null && `${left} left, `}
       {moved} moved, {replicated} asleep in the store
       {failures.map(({ sandboxId, why }) => (
         <div key={sandboxId} class="bad-text wrap">

@@ -1,4 +1,4 @@
-import type { EventView, SandboxView } from '@torpor/sdk';
+import type { EventView, NodeView, SandboxView } from '@torpor/sdk';
 import { describe, expect, it } from 'vitest';
 import { type Known, mattersOf } from './attention.ts';
 
@@ -22,6 +22,7 @@ const known = (over: Partial<Known>): Known => ({
   health: undefined,
   disk: undefined,
   machine: undefined,
+  nodes: [],
   now: NOW,
   ...over,
 });
@@ -82,6 +83,15 @@ describe('what needs attention', () => {
     const matters = mattersOf(known({ events: [event(NOW - 1_000), event(NOW - 5_000)] }));
     expect(matters).toMatchObject([{ advice: 'Too slow.', sandboxId: 'sbx_1' }]);
     expect(titles({ events: [event(NOW - 90_000_000)] })).toEqual([]);
+  });
+
+  it('is a node that is away, with what it had', () => {
+    const node = (name: string, state: string, running: number) =>
+      ({ name, state, used: { running, unknown: 1 } }) as unknown as NodeView;
+    const [matter, ...others] = mattersOf(known({ nodes: [node('a', 'alive', 3), node('b', 'away', 1)] }));
+    expect(others).toEqual([]);
+    expect(matter).toMatchObject({ weight: 'bad', title: 'The node b is away' });
+    expect(matter?.advice).toMatch(/^2 sandboxes ran on it/);
   });
 
   it('is a disk that fills up', () => {

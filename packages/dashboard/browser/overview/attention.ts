@@ -1,6 +1,6 @@
 /** What needs attention, and what to do about it. A pure function of what the page knows. */
-import type { DiskView, EventView, Health, MachineView, SandboxId, SandboxView } from '@torpor/sdk';
-import { bytes, duration } from '../ui/units.ts';
+import type { DiskView, EventView, Health, MachineView, NodeView, SandboxId, SandboxView } from '@torpor/sdk';
+import { bytes, duration, plural } from '../ui/units.ts';
 
 export interface Matter {
   readonly id: string;
@@ -17,6 +17,7 @@ export interface Known {
   readonly health: Health | undefined;
   readonly disk: DiskView | undefined;
   readonly machine: MachineView | undefined;
+  readonly nodes: readonly NodeView[];
   readonly now: number;
 }
 
@@ -29,6 +30,7 @@ const OLD_OBSERVATION_MS = 5 * 60_000;
 export function mattersOf(known: Known): Matter[] {
   return [
     ...ofServer(known),
+    ...known.nodes.flatMap(ofNode),
     ...known.sandboxes.flatMap((sandbox) => ofSandbox(sandbox, known)),
     ...ofEvents(known),
   ];
@@ -62,6 +64,19 @@ function ofServer({ health, disk, machine }: Known): Matter[] {
     });
   }
   return matters;
+}
+
+function ofNode({ name, state, used }: NodeView): Matter[] {
+  if (state === 'alive') return [];
+  const stranded = used.unknown + used.running;
+  return [
+    {
+      id: `node ${name}`,
+      weight: 'bad',
+      title: `The node ${name} is away`,
+      advice: `${stranded > 0 ? `${plural(stranded, 'sandbox', 'sandboxes')} ran on it. ` : ''}Start its server again, or forget it in the section Nodes when its machine is gone for good.`,
+    },
+  ];
 }
 
 function sentence(text: string): string {

@@ -2,23 +2,28 @@
 import { useComputed } from '@preact/signals';
 import type { DiskView, EventView, MachineView, SandboxState, SandboxView } from '@torpor/sdk';
 import { useEffect } from 'preact/hooks';
-import { isWholeLedger, recentEvents } from '../live/recent-events.ts';
+import { recentEvents } from '../live/recent-events.ts';
 import { loadSandboxes, sandboxes, sandboxesFault } from '../live/sandboxes.ts';
 import { eventText, eventTitle, weightOf } from '../sandbox/event-text.ts';
+import type { Group } from '../sandboxes/list-order.ts';
 import { href } from '../shell/router.ts';
-import { identity, torpor } from '../shell/session.ts';
-import { Chart } from '../ui/chart.tsx';
+import { canChange, identity, torpor } from '../shell/session.ts';
 import { now } from '../ui/clock.ts';
+import { Copyable } from '../ui/copyable.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
-import { ago, bytes, duration } from '../ui/units.ts';
+import { Meter, type MeterWeight } from '../ui/meter.tsx';
+import { StateDot } from '../ui/state-badge.tsx';
+import { ago, bytes, duration, plural } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
-import { mattersOf } from './attention.ts';
+import { ActivityPanel } from './activity-panel.tsx';
+import { type Matter, mattersOf } from './attention.ts';
 import { statesOverTime } from './states.ts';
 import { StatesChart } from './states-chart.tsx';
+import { briefly, tellingEvents } from './telling-events.ts';
+import { timeRange } from './time-range.ts';
+import { WakesPerMinute, WakeTimes } from './wake-charts.tsx';
 import { wakesOf } from './wakes.ts';
 
-const HOUR_MS = 3_600_000;
-const TEN_MINUTES_MS = 600_000;
 const SERVER_EVERY_MS = 30_000;
 const EVENTS_SHOWN = 12;
 
@@ -27,25 +32,47 @@ const isIn =
   ({ state }: SandboxView) =>
     states.includes(state);
 
-const COUNTS: readonly (readonly [title: string, isCounted: (sandbox: SandboxView) => boolean])[] = [
-  ['running', isIn('running')],
-  ['waking', isIn('resuming', 'creating')],
-  ['falling asleep', isIn('pausing')],
-  ['asleep, warm', ({ state, warm }) => state === 'paused' && warm === true],
-  ['asleep', ({ state, warm }) => state === 'paused' && warm !== true],
-  ['failed or lost', isIn('failed', 'lost')],
+interface Count {
+  readonly title: string;
+  /** The state whose shape stands before the title. */
+  readonly state: SandboxState;
+  readonly warm?: true;
+  /** The group of the list that has them. */
+  readonly group: Group;
+  readonly isCounted: (sandbox: SandboxView) => boolean;
+}
+
+const COUNTS: readonly Count[] = [
+  { title: 'running', state: 'running', group: 'running', isCounted: isIn('running') },
+  { title: 'waking', state: 'resuming', group: 'running', isCounted: isIn('resuming', 'creating') },
+  { title: 'falling asleep', state: 'pausing', group: 'paused', isCounted: isIn('pausing') },
+  {
+    title: 'asleep, warm',
+    state: 'paused',
+    warm: true,
+    group: 'paused',
+    isCounted: ({ state, warm }) => state === 'paused' && warm === true,
+  },
+  {
+    title: 'asleep',
+    state: 'paused',
+    group: 'paused',
+    isCounted: ({ state, warm }) => state === 'paused' && warm !== true,
+  },
+  { title: 'failed or lost', state: 'lost', group: 'trouble', isCounted: isIn('failed', 'lost') },
 ];
 
 export function OverviewView() {
   const fault = sandboxesFault.value;
   const { value: server, reload } = useLoaded(async (signal) => {
     const { operator } = identity();
-    const [health, disk, machine] = await Promise.all([
+    const [health, disk, machine, nodes] = await Promise.all([
       torpor().health({ signal }),
       operator ? torpor().disk({ signal }) : undefined,
       operator ? torpor().machine({ signal }) : undefined,
+      operator ? torpor().nodes.list({ signal }) : [],
     ]);
-    return { health, disk, machine };
+    return { health, disk, machine, nodes };
   }, []);
   useEffect(() => {
     const timer = setInterval(() => {
@@ -60,6 +87,7 @@ export function OverviewView() {
       health: server?.health,
       disk: server?.disk,
       machine: server?.machine,
+      nodes: server?.nodes ?? [],
       now: now.value,
     }),
   );
@@ -78,50 +106,117 @@ export function OverviewView() {
           </span>
         )}
       </div>
-      <dl class="counts">
-        {COUNTS.map(([title, isCounted]) => {
-          const count = all.filter(isCounted).length;
-          return (
-            <div key={title} class={count === 0 ? 'zero' : undefined}>
-              <dt>{title}</dt>
-              <dd class="number">{count.toLocaleString()}</dd>
-            </div>
-          );
-        })}
-      </dl>
-      <section class="stack" aria-label="What needs attention">
-        {matters.value.length === 0 ? (
-          <p class="calm">Nothing needs your attention.</p>
-        ) : (
-          <ul class="plain">
-            {matters.value.slice(0, 20).map(({ id, weight, title, advice, sandboxId }) => (
-              <li key={id} class={`notice ${weight}`}>
-                <strong>
-                  {sandboxId === undefined ? (
-                    title
-                  ) : (
-                    <a href={href('sandboxes', sandboxId, 'timeline')}>{title}</a>
-                  )}
-                </strong>
-                <span class="wrap">{advice}</span>
-              </li>
-            ))}
-          </ul>
-        )}
-      </section>
-      <Charts />
-      {server?.disk !== undefined && server.machine !== undefined && (
-        <Machine disk={server.disk} machine={server.machine} />
-      )}
-      <section class="panel">
-        <h2>Recent events</h2>
-        {recentEvents.value.length === 0 ? (
-          <p class="quiet">Nothing has happened yet. Create a sandbox to begin.</p>
-        ) : (
-          <RecentEvents events={recentEvents.value} />
-        )}
-      </section>
+      <Counts all={all} />
+      <Attention matters={matters.value} />
+      {all.length === 0 && <Begin />}
+      <div class="overview-columns">
+        <div class="overview-column">
+          {all.length > 0 && <ActivityPanel />}
+          <section class="panel recent-events">
+            <h2>Recent events</h2>
+            {recentEvents.value.length === 0 ? (
+              <p class="quiet">Nothing has happened yet.</p>
+            ) : (
+              <RecentEvents events={recentEvents.value} />
+            )}
+          </section>
+        </div>
+        <div class="overview-column">
+          {all.length > 0 && <Charts />}
+          {server?.disk !== undefined && server.machine !== undefined && (
+            <Machine disk={server.disk} machine={server.machine} />
+          )}
+        </div>
+      </div>
     </>
+  );
+}
+
+function Counts({ all }: { readonly all: readonly SandboxView[] }) {
+  return (
+    <ul class="counts" aria-label="Sandboxes by state">
+      {COUNTS.map(({ title, state, warm, group, isCounted }) => {
+        const count = all.filter(isCounted).length;
+        return (
+          <li key={title} class={count === 0 ? 'zero' : undefined}>
+            <a href={`${href('sandboxes')}?state=${group}`}>
+              <span class="number count">{count.toLocaleString()}</span>
+              <span class="count-title">
+                <StateDot state={state} warm={warm ?? false} />
+                {title}
+              </span>
+            </a>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+const MATTERS_SHOWN = 20;
+
+function Attention({ matters }: { readonly matters: readonly Matter[] }) {
+  return (
+    <section class="attention" aria-label="What needs attention">
+      {matters.length === 0 ? (
+        <p class="calm">
+          <span class="calm-mark" aria-hidden="true" />
+          Nothing needs your attention.
+        </p>
+      ) : (
+        <ul class="plain">
+          {matters.slice(0, MATTERS_SHOWN).map(({ id, weight, title, advice, sandboxId }) => (
+            <li key={id} class={`notice ${weight}`}>
+              <strong>
+                {sandboxId === undefined ? (
+                  title
+                ) : (
+                  <a href={href('sandboxes', sandboxId, 'timeline')}>{title}</a>
+                )}
+              </strong>
+              <span class="wrap">{advice}</span>
+            </li>
+          ))}
+          {matters.length > MATTERS_SHOWN && (
+            <li class="quiet">and {plural(matters.length - MATTERS_SHOWN, 'other matter')}</li>
+          )}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+/** Shown instead of the charts until there is a sandbox. */
+function Begin() {
+  return (
+    <section class="panel begin">
+      <div class="stack">
+        <h2>Create the first sandbox</h2>
+        <p class="quiet">
+          A sandbox is an isolated computer for an agent or an app. It sleeps when nobody uses it, with its
+          memory and files, and wakes at the first request. You will see it do so here.
+        </p>
+        {canChange() && (
+          <div class="row">
+            <a class="button main" href={`${href('sandboxes')}?create`}>
+              Create a sandbox
+            </a>
+            <a class="button" href={href('connect')}>
+              Connect a program
+            </a>
+          </div>
+        )}
+      </div>
+      <Copyable
+        title="From the command line"
+        text={[
+          'npx torpor create --name hello',
+          "npx torpor exec hello 'echo hello from inside'",
+          'npx torpor pause hello',
+          'npx torpor resume hello',
+        ].join('\n')}
+      />
+    </section>
   );
 }
 
@@ -129,18 +224,23 @@ export function OverviewView() {
 function Machine({ disk, machine }: { readonly disk: DiskView; readonly machine: MachineView }) {
   const { memoryTotalBytes: memory, memoryAvailableBytes: free, cpus, load } = machine;
   return (
-    <section class="panel machine" aria-label="The machine">
+    <section class="panel machine">
+      <h2>Machine</h2>
       <Level title="Memory" free={free} total={memory} low={memory / 10} />
-      <Level title="Disk of checkpoints" free={disk.freeBytes} total={disk.totalBytes} low={disk.lowBytes} />
-      <div>
-        <div class="row">
-          <h2>Processors</h2>
-          <span class="quiet number push">
-            load {load.toFixed(1)} on {cpus}
-          </span>
-        </div>
-        <meter aria-label="Load" min={0} max={Math.max(cpus, load)} high={cpus * 0.9} value={load} />
-      </div>
+      <Level
+        title="Disk of checkpoints"
+        free={disk.freeBytes}
+        total={disk.totalBytes}
+        low={disk.lowBytes}
+        full={disk.refuseBytes}
+      />
+      <Use
+        title="Processors"
+        text={`load ${load.toFixed(1)} on ${cpus}`}
+        label="Load"
+        share={load / cpus}
+        weight={load > 2 * cpus ? 'bad' : load > cpus ? 'warn' : 'plain'}
+      />
     </section>
   );
 }
@@ -151,74 +251,68 @@ interface LevelProps {
   readonly total: number;
   /** With less free than this, the bar has the colour of a warning. */
   readonly low: number;
+  /** With less free than this, something is refused. */
+  readonly full?: number;
 }
 
-function Level({ title, free, total, low }: LevelProps) {
+function Level({ title, free, total, low, full = 0 }: LevelProps) {
+  return (
+    <Use
+      title={title}
+      text={`${bytes(free)} free of ${bytes(total)}`}
+      label={`${title}: used`}
+      share={(total - free) / total}
+      weight={free < full ? 'bad' : free < low ? 'warn' : 'plain'}
+    />
+  );
+}
+
+interface UseProps {
+  readonly title: string;
+  readonly text: string;
+  readonly label: string;
+  readonly share: number;
+  readonly weight: MeterWeight;
+}
+
+function Use({ title, text, label, share, weight }: UseProps) {
   return (
     <div>
       <div class="row">
-        <h2>{title}</h2>
-        <span class="quiet number push">
-          {bytes(free)} free of {bytes(total)}
-        </span>
+        <span>{title}</span>
+        <span class={`number push ${weight === 'plain' ? 'quiet' : `${weight}-text`}`}>{text}</span>
       </div>
-      <meter aria-label={`${title}: used`} min={0} max={total} high={total - low} value={total - free} />
+      <Meter label={label} share={share} weight={weight} />
     </div>
   );
 }
 
 function Charts() {
-  // By the minute, so that the charts are not drawn again every second.
-  const minute = useComputed(() => Math.ceil(now.value / 60_000) * 60_000);
-  const to = minute.value;
-  // A new server has no hour to show.
-  const oldest = recentEvents.value?.at(-1)?.at ?? to;
-  const isNew = isWholeLedger.value && to - oldest < TEN_MINUTES_MS;
-  const range = { from: to - (isNew ? TEN_MINUTES_MS : HOUR_MS), to };
-  const when = isNew ? 'last 10 minutes' : 'last hour';
-  const { perMinute, durations, medianMs } = wakesOf(recentEvents.value ?? [], range.from, to);
-  const samples = statesOverTime(recentEvents.value ?? [], sandboxes.value.values(), {
-    ...range,
-    whole: isWholeLedger.value,
-  });
+  const range = timeRange.value;
+  const { from, to } = range;
+  const events = recentEvents.value ?? [];
+  const wakes = wakesOf(events, range);
   return (
-    <div class="charts overview-charts">
-      <StatesChart title={`Sandboxes, ${when}`} {...range} samples={samples} />
-      <Chart
-        title={`Wakes per minute, ${when}`}
-        {...range}
-        points={perMinute}
-        max={Math.max(4, ...perMinute.map(({ value }) => value))}
-        gapMs={HOUR_MS}
-        bars
-        format={(value) => String(Math.round(value))}
-      />
-      <Chart
-        title={`Wake time, ${when}`}
-        summary={medianMs === undefined ? undefined : `median ${duration(medianMs)}`}
-        {...range}
-        points={durations}
-        max={Math.max(100, ...durations.map(({ value }) => value)) * 1.1}
-        gapMs={HOUR_MS}
-        bars
-        format={duration}
-      />
+    <div class="overview-charts">
+      <WakeTimes {...wakes} range={range} />
+      <WakesPerMinute {...wakes} range={range} />
+      <StatesChart samples={statesOverTime(events, sandboxes.value.values(), range)} from={from} to={to} />
     </div>
   );
 }
 
 function RecentEvents({ events }: { readonly events: readonly EventView[] }) {
-  const shown = events.filter(({ type }) => type !== 'operation.phase').slice(0, EVENTS_SHOWN);
   return (
     <ol class="plain recent">
-      {shown.map((event) => (
+      {tellingEvents(events, EVENTS_SHOWN).map((event) => (
         <li key={event.id} class={weightOf(event)}>
           <span class="quiet number small">{ago(event.at, now.value)}</span>
           <a href={href('sandboxes', event.sandboxId, 'timeline')} class="recent-name">
             {sandboxes.value.get(event.sandboxId)?.name ?? event.sandboxId}
           </a>
-          <span>
-            {eventTitle(event)} <span class="quiet">{eventText(event)}</span>
+          <span class="wrap">
+            <span class="event-title">{eventTitle(event)}</span>{' '}
+            <span class="quiet">{eventText(briefly(event))}</span>
           </span>
         </li>
       ))}

@@ -1,29 +1,30 @@
 /** Running, waking and sleeping sandboxes over time, stacked. */
+import { ChartFrame } from '../ui/chart-frame.tsx';
 import { SHOWN_STATES, type ShownState, type StateSample } from './states.ts';
 
 const WIDTH = 600;
-const HEIGHT = 90;
+const HEIGHT = 100;
 
 interface StatesChartProps {
-  readonly title: string;
   readonly samples: readonly StateSample[];
   readonly from: number;
   readonly to: number;
 }
 
-export function StatesChart({ title, samples, from, to }: StatesChartProps) {
+export function StatesChart({ samples, from, to }: StatesChartProps) {
   const sums = samples.map(({ counts }) => SHOWN_STATES.reduce((sum, state) => sum + counts[state], 0));
+  const most = Math.max(0, ...sums);
   // Some room above, so that a full area does not look like a frame.
-  const top = Math.max(4, Math.ceil(Math.max(0, ...sums) * 1.25));
+  const top = Math.max(4, Math.ceil(most * 1.15));
   const last = samples.at(-1)?.counts;
   const x = (at: number) => (((at - from) / Math.max(1, to - from)) * WIDTH).toFixed(1);
-  const y = (value: number) => (HEIGHT - 1 - (value / top) * (HEIGHT - 6)).toFixed(1);
+  const y = (value: number) => (HEIGHT - (value / top) * HEIGHT).toFixed(1);
   const now =
     last === undefined ? 'not known' : SHOWN_STATES.map((state) => `${last[state]} ${state}`).join(', ');
   return (
-    <figure class="chart">
-      <figcaption>
-        <span>{title}</span>
+    <ChartFrame
+      title="Sandboxes"
+      summary={
         <span class="legend" aria-hidden="true">
           {SHOWN_STATES.map((state) => (
             <span key={state}>
@@ -32,24 +33,21 @@ export function StatesChart({ title, samples, from, to }: StatesChartProps) {
             </span>
           ))}
         </span>
-      </figcaption>
+      }
+      span={to - from}
+      lines={most === 0 ? [] : [{ share: most / top, text: String(most) }]}
+    >
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`${title}: now ${now}`}
+        aria-label={`Sandboxes: now ${now}`}
       >
-        <line class="chart-top" x1="0" x2={WIDTH} y1="4" y2="4" />
-        <line class="chart-base" x1="0" x2={WIDTH} y1={HEIGHT - 1} y2={HEIGHT - 1} />
-        {samples.length > 1 &&
-          SHOWN_STATES.map((state) => (
-            <path key={state} class={`layer ${state}`} d={layer(samples, state, x, y)} />
-          ))}
+        {SHOWN_STATES.map((state) => (
+          <path key={state} class={`layer ${state}`} d={layer(samples, state, x, y)} />
+        ))}
       </svg>
-      <div class="row small quiet number">
-        <span>top {top}</span>
-      </div>
-    </figure>
+    </ChartFrame>
   );
 }
 

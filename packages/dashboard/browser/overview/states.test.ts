@@ -21,7 +21,7 @@ function now(name: string, state: SandboxState): SandboxView {
 
 const range = { from: TO - 10 * MINUTE, to: TO, whole: false };
 const at = (samples: ReturnType<typeof statesOverTime>, minutesAgo: number) =>
-  samples.find((sample) => sample.at >= TO - minutesAgo * MINUTE)?.counts;
+  samples.findLast((sample) => sample.at <= TO - minutesAgo * MINUTE)?.counts;
 
 describe('states over time', () => {
   it('follow the changes of the ledger', () => {
@@ -36,6 +36,12 @@ describe('states over time', () => {
     expect(at(samples, 7)).toEqual({ running: 1, waking: 0, asleep: 0 });
     expect(at(samples, 3.5)).toEqual({ running: 1, waking: 1, asleep: 0 });
     expect(at(samples, 0)).toEqual({ running: 1, waking: 0, asleep: 1 });
+  });
+
+  it('have the exact moments, so that a short wake does not look long', () => {
+    const events = [change('a', 3.99, 'resuming', 'running'), change('a', 4, 'paused', 'resuming')];
+    const samples = statesOverTime(events, [now('a', 'running')], { ...range, whole: true });
+    expect(samples.map((sample) => (TO - sample.at) / MINUTE)).toEqual([10, 4, 3.99, 0]);
   });
 
   it('show nothing before the oldest event that is known', () => {

@@ -1,9 +1,11 @@
 /** How many sandboxes were in which state over time, from the ledger. Pure functions. */
 import type { EventView, SandboxState, SandboxView } from '@torpor/sdk';
+import type { TimeRange } from './time-range.ts';
 
 export const SHOWN_STATES = ['running', 'waking', 'asleep'] as const;
 export type ShownState = (typeof SHOWN_STATES)[number];
 
+/** The counts from this moment on, until the next sample. */
 export interface StateSample {
   readonly at: number;
   readonly counts: Readonly<Record<ShownState, number>>;
@@ -17,40 +19,41 @@ const SHOWN_AS: Readonly<Partial<Record<SandboxState, ShownState>>> = {
   paused: 'asleep',
 };
 
-const EVERY_MS = 30_000;
-
-type Change = Pick<EventView, 'at' | 'previousState' | 'state'>;
-
 /**
- * `events` are the newest of the ledger, newest first; `whole` says that there are no earlier ones. Before the oldest of
- * them nothing is known, and nothing is returned. A sandbox without a change in that time was always as it is now.
+ * `events` are the newest of the ledger, newest first. Before the oldest of them nothing is known unless the range is
+ * `whole`, and nothing is returned. A sandbox without a change in that time was always as it is now.
  */
 export function statesOverTime(
   events: readonly EventView[],
   present: Iterable<SandboxView>,
-  range: { readonly from: number; readonly to: number; readonly whole: boolean },
+  { from, to, whole }: TimeRange,
 ): StateSample[] {
-  const begin = range.whole ? range.from : Math.max(range.from, events.at(-1)?.at ?? range.to);
+  const begin = whole ? from : Math.max(from, events.at(-1)?.at ?? to);
   const changes = events.filter(({ previousState, state }) => previousState !== state).toReversed();
-  const firsts = new Map<string, Change>();
-  for (const change of changes) {
-    if (!firsts.has(change.sandboxId)) firsts.set(change.sandboxId, change);
-  }
   const counts: Record<ShownState, number> = { running: 0, waking: 0, asleep: 0 };
   const add = (state: SandboxState | null, by: 1 | -1) => {
     const shown = state === null ? undefined : SHOWN_AS[state];
     if (shown !== undefined) counts[shown] += by;
   };
-  for (const { previousState } of firsts.values()) add(previousState, 1);
-  for (const { id, state } of present) if (!firsts.has(id)) add(state, 1);
-  const samples: StateSample[] = [];
-  let next = 0;
-  for (let at = begin; at <= range.to; at += EVERY_MS) {
-    for (let change = changes[next]; change !== undefined && change.at <= at; change = changes[++next]) {
-      add(change.previousState, -1);
-      add(change.state, 1);
-    }
-    samples.push({ at, counts: { ...counts } });
+  const changed = new Set<string>();
+  for (const { sandboxId, previousState } of changes) {
+    if (changed.has(sandboxId)) continue;
+    changed.add(sandboxId);
+    add(previousState, 1);
   }
+  for (const { id, state } of present) if (!changed.has(id)) add(state, 1);
+  const samples: StateSample[] = [];
+  const sample = (at: number) => {
+    if (samples.at(-1)?.at === at) samples.pop();
+    samples.push({ at, counts: { ...counts } });
+  };
+  for (const { at, previousState, state } of changes) {
+    if (at > begin && samples.length === 0) sample(begin);
+    add(previousState, -1);
+    add(state, 1);
+    if (at > begin && at <= to) sample(at);
+  }
+  if (samples.length === 0) sample(begin);
+  sample(to);
   return samples;
 }

@@ -1,24 +1,38 @@
 import type { EventView } from '@torpor/sdk';
 import { describe, expect, it } from 'vitest';
-import { wakesOf } from './wakes.ts';
+import { wakesOf, wakeTime } from './wakes.ts';
 
 const M = 60_000;
-const event = (type: string, at: number, durationMs?: number) =>
-  ({ type, at, data: durationMs === undefined ? {} : { durationMs } }) as unknown as EventView;
+const event = (type: string, at: number, durationMs?: number, kind = 'memory') =>
+  ({
+    type,
+    at,
+    data: durationMs === undefined ? {} : { durationMs, source: { kind } },
+  }) as unknown as EventView;
+const range = (to: number) => ({ from: 0, to, whole: false });
 
 describe('wakes', () => {
-  it('are counted per minute, with their median duration', () => {
+  it('are counted per minute of the clock, with their durations', () => {
     const events = [
       event('sandbox.resumed', 3.5 * M, 90),
-      event('sandbox.resumed', 3.2 * M, 30),
+      event('sandbox.resumed', 3.2 * M, 30, 'files'),
       event('sandbox.paused', 2 * M),
       event('sandbox.resumed', 1.5 * M, 60),
       event('sandbox.created', M),
     ];
-    const { perMinute, durations, medianMs } = wakesOf(events, 0, 4 * M);
-    expect(perMinute.map(({ value }) => value)).toEqual([0, 1, 0, 2]);
-    expect(durations.map(({ value }) => value)).toEqual([60, 30, 90]);
-    expect(medianMs).toBe(60);
+    const { minutes, wakes } = wakesOf(events, range(3.7 * M));
+    expect(minutes).toEqual([
+      { at: M, wakes: 1 },
+      { at: 2 * M, wakes: 0 },
+      { at: 3 * M, wakes: 2 },
+    ]);
+    expect(wakes.map(({ ms, fromMemory }) => [ms, fromMemory])).toEqual([
+      [60, true],
+      [30, false],
+      [90, true],
+    ]);
+    expect(wakeTime(wakes, 0.5)).toBe(60);
+    expect(wakeTime(wakes, 0.95)).toBe(90);
   });
 
   it('are not the restarts of a snapshot or a rollback', () => {
@@ -27,12 +41,13 @@ describe('wakes', () => {
       { ...event('sandbox.resumed', 2 * M, 90), ...operation },
       { ...event('sandbox.resuming', 1.9 * M), ...operation, data: { reason: 'snapshot' } },
     ] as EventView[];
-    expect(wakesOf(events, 0, 3 * M).durations).toEqual([]);
+    expect(wakesOf(events, range(3 * M)).wakes).toEqual([]);
   });
 
   it('are not shown as none for a time that the page does not know', () => {
-    const { perMinute } = wakesOf([event('sandbox.created', 2 * M)], 0, 3 * M);
-    expect(perMinute.map(({ at }) => at)).toEqual([2 * M, 3 * M]);
-    expect(wakesOf([], 0, 3 * M).medianMs).toBeUndefined();
+    const events = [event('sandbox.created', 2 * M)];
+    expect(wakesOf(events, range(3 * M)).minutes.map(({ at }) => at)).toEqual([2 * M, 3 * M]);
+    expect(wakesOf(events, { ...range(3 * M), whole: true }).minutes).toHaveLength(4);
+    expect(wakeTime([], 0.5)).toBeUndefined();
   });
 });

@@ -1,43 +1,61 @@
-/** Wakes per minute and how long they took, from the ledger. */
-import type { EventView } from '@torpor/sdk';
-import type { Point } from '../ui/chart.tsx';
+/** Wakes per minute and how long they took, from the ledger. Pure functions. */
+import type { EventView, SandboxId } from '@torpor/sdk';
+import type { TimeRange } from './time-range.ts';
+
+export interface Wake {
+  readonly at: number;
+  readonly ms: number;
+  readonly sandboxId: SandboxId;
+  /** Whether the processes went on; otherwise the sandbox started again from its files. */
+  readonly fromMemory: boolean;
+}
+
+interface Minute {
+  /** Its begin. */
+  readonly at: number;
+  readonly wakes: number;
+}
 
 export interface Wakes {
-  /** One point per minute. */
-  readonly perMinute: readonly Point[];
-  /** One point per wake: milliseconds. */
-  readonly durations: readonly Point[];
-  /** Of all wakes. Undefined without wakes. */
-  readonly medianMs: number | undefined;
+  /** The minutes of the clock, the last of them not over yet. */
+  readonly minutes: readonly Minute[];
+  /** Oldest first. */
+  readonly wakes: readonly Wake[];
 }
 
 const MINUTE_MS = 60_000;
 
-/** A snapshot and a rollback start the sandbox again too, but no caller waited for a wake. */
-function isWake({ type, operationId }: EventView, others: ReadonlySet<string | null>): boolean {
-  return type === 'sandbox.resumed' && !others.has(operationId);
+/** `events` are the newest of the ledger; before the oldest of them nothing is known, and nothing is shown. */
+export function wakesOf(events: readonly EventView[], { from, to, whole }: TimeRange): Wakes {
+  const begin = whole ? from : Math.max(from, events.at(-1)?.at ?? to);
+  // A snapshot and a rollback start the sandbox again too, but no caller waited for a wake.
+  const others = new Set<string | null>(
+    events
+      .filter(
+        ({ type, data }) =>
+          type === 'sandbox.resuming' && (data['reason'] === 'snapshot' || data['reason'] === 'rollback'),
+      )
+      .map(({ operationId }) => operationId),
+  );
+  const wakes = events
+    .filter(
+      ({ type, at, operationId }) =>
+        type === 'sandbox.resumed' && at >= begin && at <= to && !others.has(operationId),
+    )
+    .flatMap(({ at, sandboxId, data }): Wake[] => {
+      const { durationMs: ms, source } = data as { durationMs?: unknown; source?: { kind?: unknown } };
+      return typeof ms === 'number' ? [{ at, ms, sandboxId, fromMemory: source?.kind === 'memory' }] : [];
+    })
+    .toReversed();
+  const minutes: Minute[] = [];
+  for (let at = Math.floor(begin / MINUTE_MS) * MINUTE_MS; at <= to; at += MINUTE_MS) {
+    minutes.push({ at, wakes: wakes.filter((wake) => wake.at >= at && wake.at < at + MINUTE_MS).length });
+  }
+  return { minutes, wakes };
 }
 
-/** `events` are the newest of the ledger; before the oldest of them nothing is known, and nothing is shown. */
-export function wakesOf(events: readonly EventView[], from: number, to: number): Wakes {
-  const oldest = events.at(-1)?.at ?? to;
-  const begin = Math.max(from, oldest);
-  const restarts = events.filter(
-    ({ type, data }) =>
-      type === 'sandbox.resuming' && (data['reason'] === 'snapshot' || data['reason'] === 'rollback'),
-  );
-  const others = new Set<string | null>(restarts.map(({ operationId }) => operationId));
-  const wakes = events
-    .filter((event) => isWake(event, others) && event.at >= begin && event.at <= to)
-    .toReversed();
-  const perMinute: Point[] = [];
-  for (let at = Math.ceil(begin / MINUTE_MS) * MINUTE_MS; at <= to; at += MINUTE_MS) {
-    perMinute.push({ at, value: wakes.filter((wake) => wake.at > at - MINUTE_MS && wake.at <= at).length });
-  }
-  const durations = wakes.flatMap(({ at, data }) => {
-    const ms = data['durationMs'];
-    return typeof ms === 'number' ? [{ at, value: ms }] : [];
-  });
-  const sorted = durations.map(({ value }) => value).toSorted((a, b) => a - b);
-  return { perMinute, durations, medianMs: sorted[Math.floor(sorted.length / 2)] };
+/** The time within which this share of the wakes was done. Undefined without wakes. */
+export function wakeTime(wakes: readonly Wake[], share: number): number | undefined {
+  const sorted = wakes.map(({ ms }) => ms).toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
 }

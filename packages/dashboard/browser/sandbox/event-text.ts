@@ -29,7 +29,8 @@ export function eventText({ data }: EventView): string {
     text('template') && `from ${text('template')}`,
     source?.kind && `from ${source.kind}`,
     parts && (parts.memory ? 'memory and files' : 'files'),
-    text('reason') && text('reason') !== 'request' && text('reason'),
+    // A message says more than the code of its reason.
+    text('message') === undefined && reasonOf(data),
     text('message') ?? text('detail') ?? text('did') ?? text('found'),
     text('destination'),
     error && `${error.code}: ${error.message}`,
@@ -40,6 +41,12 @@ export function eventText({ data }: EventView): string {
     until && `until ${clockTime(until)}`,
   ];
   return [...new Set(said.filter((part) => typeof part === 'string' && part !== ''))].join(' · ');
+}
+
+/** A request is the usual reason, and the title of a snapshot names it. */
+function reasonOf({ reason, parts }: EventView['data']): string | undefined {
+  const isTold = reason === 'request' || (reason === 'snapshot' && parts !== undefined);
+  return typeof reason === 'string' && !isTold ? reason : undefined;
 }
 
 const TITLES: Readonly<Record<string, string>> = {
@@ -66,7 +73,8 @@ const TITLES: Readonly<Record<string, string>> = {
 };
 
 /** `job.restarted` is `Job restarted`. */
-export function eventTitle({ type }: EventView): string {
+export function eventTitle({ type, data }: EventView): string {
+  if (type === 'sandbox.paused' && data['reason'] === 'snapshot') return 'Snapshot taken';
   const plain = type.replace(/[._]/g, ' ');
   return TITLES[type] ?? plain.charAt(0).toUpperCase() + plain.slice(1);
 }

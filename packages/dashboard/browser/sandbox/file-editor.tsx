@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals';
 import type { FileEntry, SandboxId } from '@torpor/sdk';
 import { canChange, torpor } from '../shell/session.ts';
+import { confirm } from '../ui/confirm.tsx';
 import { saveAs } from '../ui/download.ts';
 import { FaultNotice } from '../ui/fault.tsx';
 import { attempt } from '../ui/toasts.tsx';
@@ -28,6 +29,10 @@ export function FileEditor({ id, file, onClose }: FileEditorProps) {
     [id, path],
   );
   const text = value === undefined ? undefined : textOf(value.read);
+  const close = async () => {
+    const question = 'What was changed since the last save is lost.';
+    if (changed.value === undefined || (await confirm('Leave without saving?', question, 'Leave'))) onClose();
+  };
   const save = async () => {
     const saved = await attempt(() => files.write(path, changed.value ?? ''), `${shownName(name)} is saved.`);
     if (saved !== undefined) {
@@ -38,7 +43,7 @@ export function FileEditor({ id, file, onClose }: FileEditorProps) {
   return (
     <section class="panel editor" aria-label={`File ${shownName(name)}`}>
       <div class="row">
-        <button type="button" class="button small" onClick={onClose}>
+        <button type="button" class="button small" onClick={() => void close()}>
           Back
         </button>
         <code class="wrap">{shownName(path)}</code>
@@ -75,6 +80,11 @@ export function FileEditor({ id, file, onClose }: FileEditorProps) {
           value={changed.value ?? text}
           onInput={({ currentTarget }) => {
             changed.value = currentTarget.value;
+          }}
+          onKeyDown={(event) => {
+            if (event.key !== 's' || !(event.ctrlKey || event.metaKey)) return;
+            event.preventDefault();
+            if (changed.value !== undefined) void save();
           }}
         />
       )}

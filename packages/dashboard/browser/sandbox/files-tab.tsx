@@ -5,10 +5,11 @@ import { canChange, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
 import { saveAs } from '../ui/download.ts';
 import { FaultNotice } from '../ui/fault.tsx';
-import { attempt } from '../ui/toasts.tsx';
+import { attempt, say } from '../ui/toasts.tsx';
 import { bytes, clockTime, plural } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { Asleep } from './asleep.tsx';
+import { type DroppedFile, droppedFiles } from './dropped-files.ts';
 import { FileEditor } from './file-editor.tsx';
 import { crumbsOf, joined, parentOf, shownName } from './file-paths.ts';
 import type { TabProps } from './sandbox-view.tsx';
@@ -48,14 +49,15 @@ function Directory({ id, directory, opened }: DirectoryProps) {
     [id, directory.value],
   );
   const path = value?.path ?? directory.value;
-  const upload = async (list: Iterable<File>) => {
-    const chosen = [...list];
-    for (const file of chosen) {
-      await attempt(
-        () => filesOf(id).write(joined(path, file.name), file),
-        `${shownName(file.name)} is uploaded.`,
-      );
+  const upload = async (chosen: readonly DroppedFile[]) => {
+    let done = 0;
+    for (const { path: name, file } of chosen) {
+      if ((await attempt(() => filesOf(id).write(joined(path, name), file))) !== undefined) done++;
     }
+    const [first] = chosen;
+    if (done === 1 && chosen.length === 1 && first !== undefined)
+      say(`${shownName(first.path)} is uploaded.`);
+    else if (done > 0) say(`${done} of ${plural(chosen.length, 'file')} uploaded.`);
     reload();
   };
   const open = (entry: FileEntry) => {
@@ -76,13 +78,16 @@ function Directory({ id, directory, opened }: DirectoryProps) {
         event.preventDefault();
         isOver.value = true;
       }}
-      onDragLeave={() => {
-        isOver.value = false;
+      onDragLeave={({ currentTarget, relatedTarget }) => {
+        // Also fired between the rows.
+        if (!(relatedTarget instanceof Node && currentTarget.contains(relatedTarget))) isOver.value = false;
       }}
       onDrop={(event) => {
         event.preventDefault();
         isOver.value = false;
-        if (canChange()) void upload(event.dataTransfer?.files ?? []);
+        if (!canChange()) return;
+        const dropped = droppedFiles(event.dataTransfer);
+        void attempt(async () => upload(await dropped));
       }}
     >
       <div class="row">
@@ -109,7 +114,12 @@ function Directory({ id, directory, opened }: DirectoryProps) {
                 type="file"
                 multiple
                 class="unseen"
-                onChange={({ currentTarget }) => void upload(currentTarget.files ?? [])}
+                onChange={({ currentTarget }) => {
+                  const chosen = [...(currentTarget.files ?? [])];
+                  void upload(chosen.map((file) => ({ path: file.name, file })));
+                  // The same file may be chosen again.
+                  currentTarget.value = '';
+                }}
               />
             </label>
           )}
@@ -164,7 +174,7 @@ function Directory({ id, directory, opened }: DirectoryProps) {
           </div>
           <p class="small quiet">
             {plural(value.entries.length, 'entry', 'entries')}.
-            {canChange() ? ' Drop files here to upload them.' : ''}
+            {canChange() ? ' Drop files or directories here to upload them.' : ''}
           </p>
         </>
       )}

@@ -3,14 +3,17 @@ import { useSignal } from '@preact/signals';
 import { NotFoundError, type SandboxId, type SandboxView as View } from '@torpor/sdk';
 import type { ComponentType } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { put, sandboxes } from '../live/sandboxes.ts';
+import { put, refreshSandbox, sandboxes } from '../live/sandboxes.ts';
 import { ACTION_NAMES, ACTIONS, act, mayRun } from '../sandboxes/actions.ts';
+import { expiryOf } from '../sandboxes/list-order.ts';
+import { Expiry } from '../sandboxes/sandbox-table.tsx';
 import { href } from '../shell/router.ts';
 import { torpor } from '../shell/session.ts';
+import { now } from '../ui/clock.ts';
 import { FaultNotice } from '../ui/fault.tsx';
 import { showCurrent } from '../ui/show-current.ts';
 import { StateBadge } from '../ui/state-badge.tsx';
-import { clockTime } from '../ui/units.ts';
+import { ago, clockTime } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { CheckpointsTab } from './checkpoints-tab.tsx';
 import { FilesTab } from './files-tab.tsx';
@@ -40,6 +43,8 @@ const TABS: readonly (readonly [path: string, title: string, view: ComponentType
   ['use', 'Use it', UseTab],
 ];
 
+const OBSERVE_EVERY_MS = 10_000;
+
 interface SandboxViewProps {
   readonly id: SandboxId;
   readonly tab: string | undefined;
@@ -64,6 +69,13 @@ export function SandboxView({ id, tab = '' }: SandboxViewProps) {
     },
     [id],
   );
+  // The server observes a running sandbox when it is asked for it, so what is shown stays confirmed.
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.visibilityState === 'visible') void refreshSandbox(id);
+    }, OBSERVE_EVERY_MS);
+    return () => clearInterval(timer);
+  }, [id]);
   if (known === undefined) {
     if (error === undefined) return null;
     return (
@@ -114,6 +126,11 @@ function Head({ sandbox }: TabProps) {
           <StateBadge sandbox={sandbox} />
           <Evidence sandbox={sandbox} />
         </div>
+        {expiryOf(sandbox) !== null && (
+          <div class="number">
+            <Expiry sandbox={sandbox} />
+          </div>
+        )}
         <div class="row push">
           {ACTION_NAMES.filter((action) => mayRun(action, sandbox)).map((action) => (
             <button
@@ -143,8 +160,11 @@ const EVIDENCE: Readonly<Record<View['evidence'], string>> = {
 /** How the state is known. */
 function Evidence({ sandbox: { evidence, observedAt, operationKind } }: TabProps) {
   return (
-    <div class={`small ${evidence === 'unknown' ? 'warn-text' : 'quiet'}`}>
-      {EVIDENCE[evidence]} at {clockTime(observedAt)}
+    <div
+      class={`small number ${evidence === 'unknown' ? 'warn-text' : 'quiet'}`}
+      title={clockTime(observedAt)}
+    >
+      {EVIDENCE[evidence]} {ago(observedAt, now.value)}
       {operationKind !== null && ` · ${operationKind} under way`}
     </div>
   );

@@ -7,13 +7,10 @@ import { useLoaded } from '../ui/use-loaded.ts';
 import { eventText, eventTitle, weightOf } from './event-text.ts';
 import { phasesOf } from './phases.ts';
 import type { TabProps } from './sandbox-view.tsx';
+import { timelineOf } from './timeline.ts';
 import { useSandboxChanges } from './use-sandbox-changes.ts';
 
 const SHOWN = 200;
-
-type Item =
-  | { readonly at: number; readonly operation: OperationView }
-  | { readonly at: number; readonly event: EventView };
 
 export function TimelineTab({ sandbox: { id } }: TabProps) {
   const { value, error, reload } = useLoaded(
@@ -29,26 +26,18 @@ export function TimelineTab({ sandbox: { id } }: TabProps) {
   useSandboxChanges(id, reload);
   if (error !== undefined) return <FaultNotice error={error} retry={reload} />;
   if (value === undefined) return null;
-  const items: Item[] = [
-    ...value.operations.items.map((operation) => ({ at: operation.startedAt, operation })),
-    ...value.events.items
-      .filter(({ type }) => type !== 'operation.phase')
-      .map((event) => ({ at: event.at, event })),
-  ];
-  items.sort((a, b) => b.at - a.at);
   return (
     <ol class="timeline">
-      {items.map((item) =>
-        'operation' in item ? (
-          <Operation key={item.operation.id} operation={item.operation} />
+      {timelineOf(value.operations.items, value.events.items).map((item) =>
+        item.kind === 'operation' ? (
+          <Operation key={item.operation.id} operation={item.operation} events={item.events} />
         ) : (
           <li key={item.event.id} class={`event ${weightOf(item.event)}`}>
             <time class="quiet number" dateTime={new Date(item.at).toISOString()}>
               {clockTime(item.at)}
             </time>
             <div>
-              <span class="event-title">{eventTitle(item.event)}</span>{' '}
-              <span class="quiet wrap">{eventText(item.event)}</span>
+              <EventLine event={item.event} />
             </div>
           </li>
         ),
@@ -58,7 +47,20 @@ export function TimelineTab({ sandbox: { id } }: TabProps) {
   );
 }
 
-function Operation({ operation }: { readonly operation: OperationView }) {
+function EventLine({ event }: { readonly event: EventView }) {
+  return (
+    <>
+      <span class="event-title">{eventTitle(event)}</span> <span class="quiet wrap">{eventText(event)}</span>
+    </>
+  );
+}
+
+interface OperationProps {
+  readonly operation: OperationView;
+  readonly events: readonly EventView[];
+}
+
+function Operation({ operation, events }: OperationProps) {
   const { kind, outcome, error, startedAt, endedAt } = operation;
   const phases = phasesOf(operation);
   return (
@@ -95,6 +97,16 @@ function Operation({ operation }: { readonly operation: OperationView }) {
             <strong>{error.code}</strong> {error.message}
           </p>
         )}
+        <ol class="plain steps small">
+          {events.map((event) => (
+            <li key={event.id} class={weightOf(event)}>
+              <span class="quiet number">+{duration(event.at - startedAt)}</span>
+              <span>
+                <EventLine event={event} />
+              </span>
+            </li>
+          ))}
+        </ol>
       </div>
     </li>
   );

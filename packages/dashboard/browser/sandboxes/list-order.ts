@@ -39,13 +39,13 @@ export function inGroup({ state }: SandboxView, group: Group): boolean {
   return (GROUPS[group] as readonly SandboxState[]).includes(state);
 }
 
-/** Every word must occur in the name, id, template, runtime or metadata. */
+/** Every word must occur in the name, id, template, runtime, node or metadata. */
 function matches(sandbox: SandboxView, text: string): boolean {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return true;
-  const { name, id, template, runtime, metadata } = sandbox;
+  const { name, id, template, runtime, node, metadata } = sandbox;
   const pairs = Object.entries(metadata).map(([key, value]) => `${key}=${value}`);
-  const all = [name ?? '', id, template ?? '', runtime, ...pairs].join(' ').toLowerCase();
+  const all = [name ?? '', id, template ?? '', runtime, `node=${node}`, ...pairs].join(' ').toLowerCase();
   return words.every((word) => all.includes(word));
 }
 

@@ -10,6 +10,8 @@ import { ACTIONS, type ActionName, act, mayRun, nameOf } from './actions.ts';
 import { type Column, expiryOf, type ListChoice } from './list-order.ts';
 
 const ROW_PX = 44;
+/** The name of the node of a server without other nodes. */
+const ALONE = 'local';
 /** Rows beyond the visible ones, so that fast scrolling shows no gap. */
 const SPARE_ROWS = 8;
 
@@ -144,7 +146,7 @@ interface RowProps {
 }
 
 function Row({ sandbox, index, isSelected, onToggle }: RowProps) {
-  const { id, name, template, runtime, createdAt } = sandbox;
+  const { id, name, template, runtime, node, metadata, createdAt } = sandbox;
   return (
     <tr
       aria-rowindex={index}
@@ -162,7 +164,9 @@ function Row({ sandbox, index, isSelected, onToggle }: RowProps) {
       <td class="name">
         <a href={href('sandboxes', id)} class="row-link">
           <span class={name === null ? 'title none' : 'title'}>{name ?? 'unnamed'}</span>
-          <span class="mono quiet">{id}</span>
+          <span class="mono quiet row-facts">
+            {[id, ...Object.entries(metadata).map(([key, value]) => `${key}=${value}`)].join(' · ')}
+          </span>
         </a>
       </td>
       <td>
@@ -170,7 +174,11 @@ function Row({ sandbox, index, isSelected, onToggle }: RowProps) {
         {sandbox.evidence === 'unknown' && <span class="tag warn">unconfirmed</span>}
       </td>
       <td class="optional">
-        {template ?? '–'} <span class="quiet small">{runtime}</span>
+        {template ?? '–'}{' '}
+        <span class="quiet small">
+          {runtime}
+          {node !== ALONE && ` on ${node}`}
+        </span>
       </td>
       <td class="number">
         <Expiry sandbox={sandbox} />

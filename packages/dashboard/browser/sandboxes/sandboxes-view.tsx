@@ -4,6 +4,7 @@ import type { SandboxId } from '@torpor/sdk';
 import { useEffect, useRef } from 'preact/hooks';
 import { loadKilled, loadSandboxes, sandboxes, sandboxesFault } from '../live/sandboxes.ts';
 import { SandboxView } from '../sandbox/sandbox-view.tsx';
+import { route } from '../shell/router.ts';
 import type { ViewProps } from '../shell/sections.tsx';
 import { canChange } from '../shell/session.ts';
 import { FaultNotice } from '../ui/fault.tsx';
@@ -28,6 +29,14 @@ function SandboxList() {
   const filter = useRef<HTMLInputElement>(null);
   const shown = useComputed(() => chosenSandboxes(sandboxes.value.values(), choice.value));
   const fault = sandboxesFault.value;
+  const { query } = route.value;
+  useEffect(() => {
+    const asked = GROUP_NAMES.find((group) => group === query.get('state'));
+    if (asked !== undefined) chooseGroup(asked);
+    const filter = query.get('filter');
+    if (filter !== null) choice.value = { ...choice.value, text: filter };
+    if (query.has('create') && canChange()) isCreating.value = true;
+  }, [query]);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (event.target instanceof Element && event.target.closest('input, textarea, select, dialog')) return;
@@ -50,7 +59,7 @@ function SandboxList() {
             ref={filter}
             type="search"
             class="filter"
-            aria-label="Filter by name, id, template or metadata"
+            aria-label="Filter by name, id, template, node or metadata"
             placeholder="Filter ( / )"
             value={choice.value.text}
             onInput={({ currentTarget }) => {
@@ -114,13 +123,14 @@ const GROUP_TITLES: Readonly<Record<Group, string>> = {
   killed: 'Killed',
 };
 
+function chooseGroup(group: Group): void {
+  choice.value = { ...choice.value, group };
+  selected.value = new Set();
+  if (group === 'killed') void attempt(loadKilled);
+}
+
 function Groups() {
   const all = [...sandboxes.value.values()];
-  const choose = (group: Group) => {
-    choice.value = { ...choice.value, group };
-    selected.value = new Set();
-    if (group === 'killed') void attempt(loadKilled);
-  };
   return (
     <fieldset class="groups" aria-label="State">
       {GROUP_NAMES.map((group) => (
@@ -129,7 +139,7 @@ function Groups() {
           type="button"
           class="group"
           aria-pressed={choice.value.group === group}
-          onClick={() => choose(group)}
+          onClick={() => chooseGroup(group)}
         >
           {GROUP_TITLES[group]}
           {group !== 'killed' && (

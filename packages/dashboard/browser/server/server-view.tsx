@@ -56,10 +56,8 @@ export function ServerView() {
                 </dd>
               </dl>
             </section>
-            {value.runtimes.map((runtime) => (
-              <Runtime key={runtime.name} runtime={runtime} />
-            ))}
           </div>
+          <Runtimes runtimes={value.runtimes} />
           {identity().operator && <Doctor />}
           {identity().operator && canChange() && <Check />}
           {identity().service && <Settings />}
@@ -71,36 +69,53 @@ export function ServerView() {
 
 const KEEPS = { memory: 'memory and files', files: 'files', none: 'nothing' } as const;
 
-function Runtime({ runtime: { name, capabilities, default: isDefault } }: { readonly runtime: RuntimeView }) {
-  const can: readonly (readonly [string, boolean])[] = [
-    ['isolates its sandboxes', capabilities.isolated],
-    ['forks', capabilities.fork],
-    ['snapshots while running', capabilities.snapshotWhileRunning],
-    ['terminals', capabilities.pty],
-    ['templates from archives', capabilities.customTemplates],
-  ];
+type Capabilities = RuntimeView['capabilities'];
+
+const CAPABILITIES: readonly (readonly [title: string, of: (can: Capabilities) => boolean | string])[] = [
+  ['A pause keeps', ({ pause }) => KEEPS[pause]],
+  ['A checkpoint starts more than once', ({ replayable }) => replayable],
+  ['Isolated from the machine and each other', ({ isolated }) => isolated],
+  ['Fork', ({ fork }) => fork],
+  ['Snapshot without a stop', ({ snapshotWhileRunning }) => snapshotWhileRunning],
+  ['Terminals', ({ pty }) => pty],
+  ['Templates from archives and images', ({ customTemplates }) => customTemplates],
+];
+
+/** What each runtime can do: asked before anything is written, so a request fails early. */
+function Runtimes({ runtimes }: { readonly runtimes: readonly RuntimeView[] }) {
   return (
     <section class="panel">
-      <h2>
-        Runtime {name} {isDefault && <span class="tag">default</span>}
-      </h2>
-      <dl class="facts">
-        <dt>A pause keeps</dt>
-        <dd>{KEEPS[capabilities.pause]}</dd>
-        {can.map(([title, yes]) => (
-          <Capability key={title} title={title} yes={yes} />
-        ))}
-      </dl>
+      <h2>Runtimes</h2>
+      <div class="scroll-x">
+        <table class="capabilities">
+          <thead>
+            <tr>
+              <th>Capability</th>
+              {runtimes.map(({ name, default: isDefault }) => (
+                <th key={name} scope="col">
+                  {name} {isDefault && <span class="tag">default</span>}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {CAPABILITIES.map(([title, of]) => (
+              <tr key={title}>
+                <th scope="row">{title}</th>
+                {runtimes.map(({ name, capabilities }) => {
+                  const can = of(capabilities);
+                  return (
+                    <td key={name} class={can === false ? 'quiet' : undefined}>
+                      {can === true ? 'yes' : can === false ? 'no' : can}
+                    </td>
+                  );
+                })}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </section>
-  );
-}
-
-function Capability({ title, yes }: { readonly title: string; readonly yes: boolean }) {
-  return (
-    <>
-      <dt>{title}</dt>
-      <dd>{yes ? 'yes' : 'no'}</dd>
-    </>
   );
 }
 
@@ -117,7 +132,7 @@ function Doctor() {
   const faulty = found?.checks.filter(({ ok }) => !ok).length ?? 0;
   return (
     <section class="panel stack">
-      <div class="row">
+      <div class="row task">
         <h2>Doctor</h2>
         <span class="quiet">
           Checks everything that the server needs from its machine, and boots a sandbox. As{' '}
@@ -168,7 +183,7 @@ function Check() {
   const found = report.value;
   return (
     <section class="panel stack">
-      <div class="row">
+      <div class="row task">
         <h2>Check</h2>
         <span class="quiet">
           Compares the records with what exists, and repairs differences. As <code>npx torpor fsck</code>{' '}

@@ -68,6 +68,7 @@ function Shell() {
           ),
         )}
         <div class="nav-foot">
+          <Liveness />
           <span class="who quiet">
             {identity().org}
             {identity().operator ? ' · operator' : ''}
@@ -98,6 +99,20 @@ function Shell() {
       <Confirmation />
       <KeyboardHelp />
     </div>
+  );
+}
+
+/** Whether what is shown follows the server, at a glance. */
+function Liveness() {
+  const { mode } = connection.value;
+  return (
+    <span class="liveness quiet">
+      <span
+        class={`dot ${mode === 'live' ? 'running' : mode === 'broken' ? 'bad' : 'changing'}`}
+        aria-hidden="true"
+      />
+      {mode === 'live' ? 'live' : mode === 'broken' ? 'not connected' : 'connecting'}
+    </span>
   );
 }
 

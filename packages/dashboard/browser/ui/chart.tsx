@@ -1,4 +1,6 @@
-/** A small chart over time. Where nothing was measured for a while, the line has a gap. */
+/** A small line chart over time. Where nothing was measured for a while, the line has a gap. */
+import { ChartFrame } from './chart-frame.tsx';
+
 export interface Point {
   readonly at: number;
   readonly value: number;
@@ -14,73 +16,57 @@ export interface ChartProps {
   /** A longer time than this between two points is a gap. */
   readonly gapMs: number;
   readonly format: (value: number) => string;
-  /** What stands beside the title; default: the last value. */
-  readonly summary?: string | undefined;
-  /** Single measurements are bars; default: a line. */
-  readonly bars?: boolean;
 }
 
 const WIDTH = 600;
-const HEIGHT = 90;
+const HEIGHT = 100;
 
-export function Chart({ title, points, from, to, max, gapMs, format, summary, bars = false }: ChartProps) {
+export function Chart({ title, points, from, to, max, gapMs, format }: ChartProps) {
   const top = max > 0 ? max : 1;
-  const x = (at: number) => ((at - from) / Math.max(1, to - from)) * WIDTH;
-  const y = (value: number) => HEIGHT - 2 - (Math.min(value, top) / top) * (HEIGHT - 6);
+  const x = (at: number) => (((at - from) / Math.max(1, to - from)) * WIDTH).toFixed(1);
+  const y = (value: number) => (HEIGHT - (Math.min(value, top) / top) * HEIGHT).toFixed(1);
   const shown = points.filter(({ at }) => at >= from && at <= to);
   const last = shown.at(-1);
+  const runs = runsOf(shown, gapMs);
   return (
-    <figure class="chart">
-      <figcaption>
-        <span>{title}</span>
-        <strong class="number">{summary ?? (last === undefined ? '–' : format(last.value))}</strong>
-      </figcaption>
+    <ChartFrame
+      title={title}
+      summary={<strong class="number">{last === undefined ? '–' : format(last.value)}</strong>}
+      span={to - from}
+      lines={[{ share: 1, text: format(top) }]}
+    >
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
         aria-label={`${title}: ${last === undefined ? 'not measured' : `now ${format(last.value)}`}, top ${format(top)}`}
       >
-        <line class="chart-top" x1="0" x2={WIDTH} y1="4" y2="4" />
-        <line class="chart-base" x1="0" x2={WIDTH} y1={HEIGHT - 1} y2={HEIGHT - 1} />
-        {bars &&
-          shown.map(({ at, value }) =>
-            value === 0 ? null : (
-              <path key={at} class="chart-bar" d={`M${x(at).toFixed(1)} ${HEIGHT}V${y(value).toFixed(1)}`} />
-            ),
-          )}
-        {(bars ? [] : gapsOf(runsOf(shown, gapMs))).map(([begin, end]) => (
+        {gapsOf(runs).map(([begin, end]) => (
           <rect
             key={begin}
             class="chart-gap"
-            x={x(begin).toFixed(1)}
+            x={x(begin)}
             y="0"
-            width={(x(end) - x(begin)).toFixed(1)}
+            width={(Number(x(end)) - Number(x(begin))).toFixed(1)}
             height={HEIGHT}
           >
             <title>not measured</title>
           </rect>
         ))}
-        {(bars ? [] : runsOf(shown, gapMs)).map((run) => {
+        {runs.map((run) => {
           const [first] = run;
           const end = run.at(-1);
           if (first === undefined || end === undefined) return null;
-          const line = run.map(({ at, value }) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join('L');
+          const line = run.map(({ at, value }) => `${x(at)} ${y(value)}`).join('L');
           return (
             <g key={first.at}>
-              <path
-                class="chart-area"
-                d={`M${x(first.at).toFixed(1)} ${HEIGHT}L${line}L${x(end.at).toFixed(1)} ${HEIGHT}Z`}
-              />
-              <path class="chart-line" d={run.length === 1 ? `M${line}h1` : `M${line}`} />
+              <path class="chart-area" d={`M${x(first.at)} ${HEIGHT}L${line}L${x(end.at)} ${HEIGHT}Z`} />
+              <path class="chart-line" d={run.length === 1 ? `M${line}h2` : `M${line}`} />
             </g>
           );
         })}
       </svg>
-      <div class="row small quiet number">
-        <span>top {format(top)}</span>
-      </div>
-    </figure>
+    </ChartFrame>
   );
 }
 

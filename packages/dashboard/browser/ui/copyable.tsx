@@ -31,7 +31,7 @@ export function Copyable({ title, text }: { readonly title: string; readonly tex
   };
   return (
     <section>
-      <h2 class="copyable-title">{title}</h2>
+      <h3 class="copyable-title">{title}</h3>
       <div class="copyable">
         {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard must be able to scroll it */}
         <pre tabIndex={0}>{text}</pre>

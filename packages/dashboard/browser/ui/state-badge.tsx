@@ -13,16 +13,23 @@ const KINDS: Readonly<Record<SandboxState, 'running' | 'paused' | 'changing' | '
   lost: 'bad',
 };
 
+/** The shape alone, where a word beside it names the state. */
+export function StateDot({ state, warm = false }: { readonly state: SandboxState; readonly warm?: boolean }) {
+  const kind = KINDS[state];
+  return (
+    <span
+      class={`dot ${kind}${kind === 'changing' ? ' moving' : ''}${warm ? ' warm' : ''}`}
+      aria-hidden="true"
+    />
+  );
+}
+
 /** A sandbox that sleeps but is still in memory is `warm`: it wakes within milliseconds. */
 export function StateBadge({ sandbox: { state, warm } }: { readonly sandbox: SandboxView }) {
-  const kind = KINDS[state];
   const isWarm = state === 'paused' && warm === true;
   return (
     <span class="state">
-      <span
-        class={`dot ${kind}${kind === 'changing' ? ' moving' : ''}${isWarm ? ' warm' : ''}`}
-        aria-hidden="true"
-      />
+      <StateDot state={state} warm={isWarm} />
       {state}
       {isWarm && <span class="tag">warm</span>}
     </span>

@@ -1,5 +1,6 @@
 /** Where sandboxes live, and which node a new one goes to. */
-import type { SandboxId } from '@torpor/protocol';
+import type { CheckpointId, SandboxId } from '@torpor/protocol';
+import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Location, NodeAddress, NodeDirectory, Place, Placement } from '../ports/nodes.ts';
 import { isLive, listNodes, type Node } from './node.ts';
@@ -32,13 +33,13 @@ export class Directory implements NodeDirectory {
   async locate(sandboxId: SandboxId): Promise<Location> {
     if (!this.isClustered) return HERE;
     const [row] = await this.#ctx.db.query<Home>(
-      `SELECT s.node, s.state, s.memory_mb, s.runtime, s.checkpoint_id, c.replicated_at
+      `SELECT s.node, s.state, s.memory_mb, s.runtime, s.checkpoint_id, c.replicated_at, c.external
        FROM sandboxes s LEFT JOIN checkpoints c ON c.id = s.checkpoint_id WHERE s.id = $1`,
       [sandboxId],
     );
     if (row === undefined) return HERE;
     const node = (await this.nodes()).get(row.node);
-    const isPortable = row.state === 'paused' && row.replicated_at !== null;
+    const isPortable = row.state === 'paused' && (row.replicated_at !== null || row.external === 1);
     const isHome = node !== undefined && isLive(node);
     // A node that takes no new sandboxes does not wake sleeping ones either, when another node can.
     if (isPortable && (!isHome || node.cordoned)) {
@@ -56,6 +57,16 @@ export class Directory implements NodeDirectory {
     // What has ended is answered from the database, wherever it has been.
     if (ENDED.includes(row.state)) return HERE;
     return { is: 'unreachable', node: row.node, since: node?.leaseUntil ?? 0 };
+  }
+
+  async locateCheckpoint(id: CheckpointId): Promise<Exclude<Location, { is: 'unreachable' }>> {
+    if (!this.isClustered) return HERE;
+    const checkpoint = await findCheckpoint(this.#ctx.db, id);
+    if (checkpoint === undefined || checkpoint.node === this.self) return HERE;
+    const node = (await this.nodes()).get(checkpoint.node);
+    return node !== undefined && isLive(node)
+      ? { is: 'elsewhere', node: node.name, address: node.address }
+      : HERE;
   }
 
   async place(what: Placement): Promise<Place> {
@@ -97,4 +108,5 @@ type Home = {
   readonly runtime: string;
   readonly checkpoint_id: `ckpt_${string}` | null;
   readonly replicated_at: number | null;
+  readonly external: number | null;
 };

@@ -205,7 +205,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
     a.runtime.vanish(id, false);
     await cluster.expire('a');
     await cluster.settleLease('b');
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     await b.engine.resume(caller, id);
     expect(b.runtime.look(id)).toMatchObject({ files: { '/work': 'done' } });
   });

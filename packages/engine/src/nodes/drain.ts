@@ -5,12 +5,14 @@
  */
 import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import type { Context } from '../context.ts';
+import { type Context, isShared } from '../context.ts';
+import { findOpenOperation } from '../operations/operation.ts';
 import type { NodeAddress } from '../ports/nodes.ts';
-import { listSandboxes, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
+import { listSandboxes, lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
 import { NotDue } from '../upkeep/sweeper.ts';
 import { pauseByPolicy } from '../verbs/pause.ts';
+import { changeNode } from './give-up.ts';
 import { type DrainProgress, findNode } from './node.ts';
 
 const MAX_FAILURES = 20;
@@ -65,6 +67,7 @@ class DrainRound {
   }
 
   async #move(sandbox: Sandbox): Promise<void> {
+    if (isShared(this.#ctx, sandbox.runtime)) return this.#giveAway(sandbox, await this.#placeFor(sandbox));
     if (this.#storeIsAway) return;
     await this.#requireStore();
     // Before the seal: a sandbox that nobody can take runs on.
@@ -77,6 +80,21 @@ class DrainRound {
       filesOnlyFallback: sandbox.config.fallback.includes('files') ? 'on failure' : 'never',
     });
     await this.#handOver(sandbox, place);
+  }
+
+  /** The instance runs on, and only its node changes. */
+  async #giveAway({ id, generation }: Sandbox, place: NodeAddress): Promise<void> {
+    const { db, node, directory } = this.#ctx;
+    await db.transaction(async (tx) => {
+      const locked = await lockSandbox(tx, id);
+      const isSame =
+        locked.state === 'running' && locked.generation === generation && locked.node === node.name;
+      if (!isSame || (await findOpenOperation(tx, id)) !== undefined) throw new NotDue();
+      await changeNode(tx, id, place.node);
+    });
+    this.#ctx.jobWatch.end(id);
+    directory.refresh();
+    this.#moved++;
   }
 
   /** While the store takes nothing, a sealed sandbox could not leave: it runs on. */

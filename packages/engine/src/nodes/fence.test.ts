@@ -2,6 +2,7 @@ import { type SandboxId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Cluster, makeCluster, type TestNode } from '../../testing/cluster.ts';
 import { databaseKinds } from '../../testing/fresh-database.ts';
+import { connectionNameOf } from '../ports/nodes.ts';
 
 const caller = { org: 'org' };
 
@@ -48,19 +49,39 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     await cluster.expire('a');
     await cluster.expire('b');
     await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect(await epochs()).toEqual({ a: 1, b: 1 });
     await cluster.settleLease('b');
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect(await epochs()).toEqual({ a: 2, b: 1 });
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect(await epochs()).toEqual({ a: 2, b: 1 });
+  });
+
+  it('is fenced although it has left transactions open, which are ended', async () => {
+    const left = await cluster.fresh.openAnother({ applicationName: connectionNameOf('a') });
+    const open = Promise.withResolvers<void>();
+    const never = Promise.withResolvers<void>();
+    const transaction = left.transaction(async (tx) => {
+      await tx.query("SELECT name FROM nodes WHERE name = 'a' FOR KEY SHARE");
+      open.resolve();
+      await never.promise;
+      await tx.query('SELECT 1');
+    });
+    transaction.catch(() => {});
+    await open.promise;
+    await cluster.expire('a');
+    await b.engine.fenceDeadNodes();
+    expect(await epochs()).toEqual({ a: 2, b: 1 });
+    never.resolve();
+    await expect(transaction).rejects.toMatchObject({ code: 'unreachable' });
   });
 
   it('continues when it is back before its epoch was raised', async () => {
     const id = await runningWithCheckpoint();
     await cluster.expire('a');
     await a.engine.renewLease();
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect(await epochs()).toEqual({ a: 1, b: 1 });
     expect((await a.engine.get('org', id)).state).toBe('running');
   });
@@ -71,7 +92,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     a = await cluster.start('a', { cluster: { onFenced: () => (told = true) } });
     const id = await runningWithCheckpoint();
     await cluster.expire('a');
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     await a.engine.renewLease();
     expect(told).toBe(true);
     await expect(a.engine.pause(caller, id)).rejects.toMatchObject({ code: 'unreachable' });
@@ -80,7 +101,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
   it('leaves sandboxes with a replicated checkpoint paused, and says since when their files are lost', async () => {
     const id = await runningWithCheckpoint();
     await die(id);
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect(await b.engine.get('org', id)).toMatchObject({
       state: 'paused',
       lost: ['processes', 'files', 'connections'],
@@ -96,7 +117,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
   it('wakes them elsewhere by itself where the policy allows the checkpoint before', async () => {
     const id = await runningWithCheckpoint({ fallback: ['files', 'previous'] });
     await die(id);
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect(await b.engine.directory.locate(id)).toEqual({ is: 'here' });
     expect((await b.engine.resume(caller, id)).sandbox.state).toBe('running');
   });
@@ -105,7 +126,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     const { id } = (await a.engine.create(caller, {})).sandbox;
     a.runtime.work(id, '/work', 'only here');
     await die(id);
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect(await b.engine.get('org', id)).toMatchObject({ state: 'running', evidence: 'unknown' });
     expect(await b.engine.directory.locate(id)).toMatchObject({ is: 'unreachable', node: 'a' });
     await expect(b.engine.pause(caller, id)).rejects.toMatchObject({ code: 'unreachable' });
@@ -122,7 +143,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
   it('keeps what it had as a recovered checkpoint of the same sandbox when it is back', async () => {
     const id = await runningWithCheckpoint({ fallback: ['files', 'previous'] });
     await die(id);
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     await b.engine.resume(caller, id);
 
     a = await cluster.start('a');
@@ -142,7 +163,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
   it('keeps a run with its memory that nothing has ended when the node is back', async () => {
     const id = await runningWithCheckpoint();
     await cluster.expire('a');
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     a = await cluster.start('a');
     const recovered = (await b.engine.checkpoints('org', id, 10)).items.find((one) => one.recovered);
     expect(recovered).toMatchObject({ parts: { files: true, memory: true } });
@@ -155,7 +176,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     await cluster.replicated();
     await die();
     expect(await b.engine.directory.locate(id)).toEqual({ is: 'here' });
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     expect((await b.engine.resume(caller, id)).lost).toEqual([]);
   });
 
@@ -180,7 +201,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
       made = isResuming ? items[0]?.id : undefined;
     }
     await die();
-    await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     giveUp();
     a.runtime.start = creating;
     expect(await b.engine.get('org', made as SandboxId)).toMatchObject({

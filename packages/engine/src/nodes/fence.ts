@@ -7,6 +7,7 @@
 import { forEachBounded } from '@torpor/host';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
+import { connectionNameOf } from '../ports/nodes.ts';
 import { findSandbox, listSandboxes } from '../sandbox.ts';
 import { inPages } from '../upkeep/pages.ts';
 import { type GiveUp, giveUpSandbox } from './give-up.ts';
@@ -36,6 +37,7 @@ function mayFence(self: Node, leaseMs: number): boolean {
 
 /** Undefined when the node is back, or another node was faster. Waits for the transactions of the node that are under way. */
 async function raiseEpoch(ctx: Context, { name, epoch, leaseUntil }: Node): Promise<Node | undefined> {
+  await endConnections(ctx, name);
   const raised = await ctx.db.transaction((tx) =>
     tx.query(
       `UPDATE nodes SET epoch = epoch + 1, fenced_at = {now}
@@ -47,6 +49,19 @@ async function raiseEpoch(ctx: Context, { name, epoch, leaseUntil }: Node): Prom
   ctx.report('a node was fenced: its lease has ended', { node: name, epoch: epoch + 1, leaseUntil });
   ctx.directory.refresh();
   return (await listNodes(ctx.db)).find((one) => one.name === name);
+}
+
+/**
+ * The database does not notice for a while that a node was cut off, and keeps the locks of its transactions: also that of the
+ * ledger, for which every other write waits. A server that is back already connects again.
+ */
+async function endConnections({ db }: Context, name: string): Promise<void> {
+  await db.query(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND usename = current_user AND application_name = $1
+       AND EXISTS (SELECT 1 FROM nodes WHERE name = $2 AND lease_until <= {now})`,
+    [connectionNameOf(name), name],
+  );
 }
 
 /** How many sandboxes were lost, and how many go on from a checkpoint. */

@@ -2,14 +2,14 @@
  * Gives up the run of a sandbox whose node is away, in one transaction. The sandbox goes on from its newest checkpoint that is in
  * the store. What the node had since then is lost, unless it comes back: then it keeps that as a checkpoint of its own.
  */
-import { type CheckpointId, type Loss, type SandboxId, TorporError } from '@torpor/protocol';
+import { type CheckpointId, isTerminal, type Loss, type SandboxId, TorporError } from '@torpor/protocol';
 import {
   CHECKPOINT_COLUMNS,
   type Checkpoint,
   findCheckpoint,
   toCheckpoint,
 } from '../checkpoints/checkpoint.ts';
-import type { Context } from '../context.ts';
+import { type Context, isShared } from '../context.ts';
 import { deleteActivity } from '../idleness.ts';
 import { jobsAtEnd } from '../jobs/follow.ts';
 import { applyTransition, recordEvent } from '../ledger/transition.ts';
@@ -42,6 +42,8 @@ export async function giveUpSandbox(
 ): Promise<void> {
   const sandbox = await lockSandbox(tx, id);
   if (sandbox.node !== how.dead.name) return;
+  if (isTerminal(sandbox.state)) return;
+  if (isShared(ctx, sandbox.runtime)) return changeNode(tx, id, ctx.node.name);
   const giving: Giving = { ...how, ctx, tx, sandbox, open: await findOpenOperation(tx, id) };
   switch (sandbox.state) {
     case 'creating':
@@ -59,11 +61,15 @@ export async function giveUpSandbox(
     }
     case 'paused':
       return giveUpPaused(giving);
-    case 'killed':
-    case 'failed':
-    case 'lost':
-      return;
   }
+}
+
+/**
+ * Nothing of the sandbox was on the machine of the dead node. An open operation is taken over by the reconciler of its new
+ * node, as after a crash of a server.
+ */
+export async function changeNode(tx: Transaction, id: SandboxId, node: string): Promise<void> {
+  await tx.query('UPDATE sandboxes SET node = $2 WHERE id = $1', [id, node]);
 }
 
 /** The sandbox sleeps, with what it had when the checkpoint was sealed. */

@@ -19,11 +19,13 @@ export class Membership {
   readonly cluster: ClusterOptions | undefined;
   /** Without the check of the epoch that other transactions begin with. */
   readonly #db: Database;
+  readonly #renewals: Database;
   readonly #fenced = new AbortController();
   #epoch = 0;
 
   constructor(db: Database, cluster: ClusterOptions | undefined) {
     this.#db = db;
+    this.#renewals = cluster?.renewals ?? db;
     this.cluster = cluster;
     this.name = cluster?.name ?? LOCAL_NODE;
   }
@@ -62,7 +64,7 @@ export class Membership {
     // Before the statement is sent: the guard must never think that the lease is longer than the database does.
     const sentAt = cluster.guard?.now();
     const { totalBytes = 0, freeBytes = 0 } = ctx.disk.state ?? {};
-    const rows = await this.#db.transaction((tx) =>
+    const rows = await this.#renewals.transaction((tx) =>
       tx.query(
         `UPDATE nodes SET lease_until = {now} + $4, disk_bytes = $5, disk_free_bytes = $6, fingerprint = $7, fenced_at = NULL,
            held_since = CASE WHEN lease_until > {now} THEN held_since ELSE {now} END

@@ -109,6 +109,14 @@ export async function lockNode(tx: Transaction, name: string): Promise<Node | un
   return row === undefined ? undefined : toNode(row);
 }
 
+/**
+ * Until the commit nothing else can start on the node, or decide whether the node takes sandboxes. The row of the node is not
+ * locked: a renewal of its lease must wait for nothing that starts.
+ */
+export async function lockRoom(tx: Transaction, name: string): Promise<void> {
+  await tx.query("SELECT pg_advisory_xact_lock(hashtext('room of node'), hashtext($1))", [name]);
+}
+
 export async function databaseNow(db: Queryable): Promise<number> {
   const [row] = await db.query<{ now: number }>('SELECT {now} AS now');
   if (row === undefined) throw new Error('The database has no clock.');

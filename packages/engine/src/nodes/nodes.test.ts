@@ -2,6 +2,8 @@ import { type SandboxId, TorporError } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Cluster, makeCluster, type TestNode } from '../../testing/cluster.ts';
 import { databaseKinds } from '../../testing/fresh-database.ts';
+import { MemoryReplicas } from '../../testing/memory-replicas.ts';
+import { VirtualStore } from '../../testing/virtual-files.ts';
 
 const caller = { org: 'org' };
 
@@ -30,20 +32,48 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
     (await cluster.fresh.db.query<{ node: string }>('SELECT node FROM sandboxes WHERE id = $1', [id]))[0]
       ?.node;
 
+  /** Nothing that the nodes share has changed when a server was refused. */
+  async function expectRefused(starting: () => Promise<unknown>, error: object): Promise<void> {
+    const rows = async () => ({
+      nodes: await cluster.fresh.db.query('SELECT * FROM nodes ORDER BY name'),
+      servers: await cluster.fresh.db.query('SELECT * FROM servers ORDER BY id'),
+      objects: await cluster.fresh.db.query('SELECT * FROM stored_objects ORDER BY key'),
+    });
+    const before = await rows();
+    await expect(starting()).rejects.toMatchObject(error);
+    expect(await rows()).toEqual(before);
+  }
+
+  it('refuse a machine with another bucket, and change nothing', async () => {
+    const replicas = new MemoryReplicas(new VirtualStore(), 'memory://another-bucket');
+    await expectRefused(() => cluster.start('c', { parts: { replicas } }), {
+      code: 'conflict',
+      hint: expect.stringContaining('--store memory://replicas'),
+    });
+  });
+
+  it('refuse a machine without the data key of the store, and change nothing', async () => {
+    const replicas = Object.assign(new MemoryReplicas(new VirtualStore(), undefined, cluster.bucket), {
+      hasKey: () => false,
+    });
+    await expectRefused(() => cluster.start('c', { parts: { replicas } }), {
+      code: 'conflict',
+      message: expect.stringContaining('data key'),
+    });
+  });
+
   describe('a name', () => {
-    it('belongs to one data directory, and another one is refused with the holder', async () => {
-      const taken = cluster.start('a', { parts: { dataDirectoryId: 'another' } });
-      await expect(taken).rejects.toMatchObject({
+    it('belongs to one data directory, and another one is refused with the holder', () =>
+      expectRefused(() => cluster.start('a', { parts: { dataDirectoryId: 'another' } }), {
         code: 'in_use',
         message: expect.stringContaining('directory-of-a at http://a.test:7676'),
-      });
-    });
+      }));
 
-    it('is one of a data directory: a second name is refused with the first', async () => {
-      await expect(
-        cluster.start('c', { parts: { dataDirectoryId: 'directory-of-a' } }),
-      ).rejects.toMatchObject({ code: 'in_use', message: expect.stringContaining('"a"') });
-    });
+    it('is one of a data directory: a second name is refused with the first', () =>
+      expectRefused(() => cluster.start('c', { parts: { dataDirectoryId: 'directory-of-a' } }), {
+        code: 'in_use',
+        message: expect.stringContaining('"a"'),
+      }));
 
     it('is needed where others have one', async () => {
       await expect(cluster.start('c', { parts: { cluster: undefined } })).rejects.toMatchObject({
@@ -61,15 +91,13 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
   });
 
   it('refuse a machine whose clock differs from that of the database by a minute, and change nothing', async () => {
-    const nodes = () => cluster.fresh.db.query('SELECT name FROM nodes ORDER BY name');
-    const before = await nodes();
     const [{ now } = { now: 0 }] = await cluster.fresh.db.query<{ now: number }>('SELECT {now} AS now');
     const late = { ...cluster.clock, now: () => now - 60_000, monotonic: () => 0, sleep: async () => {} };
     const { DEFAULT_SETTINGS } = await import('../settings.ts');
-    await expect(
-      cluster.start('c', { parts: { clock: late, settings: DEFAULT_SETTINGS } }),
-    ).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('60 seconds') });
-    expect(await nodes()).toEqual(before);
+    await expectRefused(() => cluster.start('c', { parts: { clock: late, settings: DEFAULT_SETTINGS } }), {
+      code: 'conflict',
+      message: expect.stringContaining('60 seconds'),
+    });
   });
 
   it('adopt the sandboxes of a server that was alone, and only with its data directory', async () => {

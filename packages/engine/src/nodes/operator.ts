@@ -4,7 +4,7 @@ import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
 import { giveUpUnfinished } from '../replication/objects.ts';
 import { type GivenUp, giveUpSandboxes } from './fence.ts';
-import { findNode, isLive, lockNode, type Node } from './node.ts';
+import { findNode, isLive, lockNode, lockRoom, type Node } from './node.ts';
 
 /** No new sandboxes; those that sleep there wake on other nodes when they can. */
 export async function cordonNode(ctx: Context, name: string): Promise<void> {
@@ -77,6 +77,7 @@ async function change(
 ): Promise<void> {
   requireCluster(ctx);
   await ctx.db.transaction(async (tx) => {
+    await lockRoom(tx, name);
     const [locked] = await tx.query(
       'SELECT name FROM nodes WHERE name = $1 AND forgotten = 0 FOR NO KEY UPDATE',
       [name],

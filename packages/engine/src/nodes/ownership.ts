@@ -51,7 +51,7 @@ export async function requireOwner(
 }
 
 /** Whether this node can start from the checkpoint, from its own disk or from the store. */
-function isAtHand(node: string, checkpoint: Checkpoint): boolean {
+export function isAtHand(node: string, checkpoint: Checkpoint): boolean {
   return checkpoint.node === node || checkpoint.external || checkpoint.replicatedAt !== null;
 }
 

@@ -8,6 +8,7 @@ import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import type { Place, Placement } from '../ports/nodes.ts';
 import { isLive, type Node } from './node.ts';
+import { isAtHand } from './ownership.ts';
 
 const CHOICES = 3;
 
@@ -46,7 +47,7 @@ function whyNot(
   if (node.draining) return 'is being drained';
   if (node.cordoned) return 'is cordoned';
   if (node.fingerprint[runtime] === undefined) return `has no runtime "${runtime}"`;
-  if (checkpoint !== undefined && checkpoint.node !== node.name && checkpoint.replicatedAt === null) {
+  if (checkpoint !== undefined && !isAtHand(node.name, checkpoint)) {
     return `does not have checkpoint ${checkpoint.id}, which is not replicated`;
   }
   const free = node.memoryMb - used;

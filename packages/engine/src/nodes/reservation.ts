@@ -3,6 +3,7 @@ import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
+import { lockRoom } from './node.ts';
 import { usedMemory } from './placement.ts';
 
 interface Room {
@@ -15,8 +16,8 @@ interface Room {
 }
 
 /**
- * Throws `capacity` when the node has no room, or takes no new sandboxes. The lock of the node's row makes two starts wait for
- * each other, so that together they cannot take more than there is; a heartbeat waits for them too.
+ * Throws `capacity` when the node has no room, or takes no new sandboxes. The lock makes two starts wait for each other, so that
+ * together they cannot take more than there is.
  */
 export async function reserve(
   { node }: Context,
@@ -24,8 +25,9 @@ export async function reserve(
   { memoryMb, what, checkpointId = null }: Room,
 ): Promise<void> {
   if (!node.isClustered) return;
+  await lockRoom(tx, node.name);
   const [row] = await tx.query<{ memory_mb: number; cordoned: number; draining: number }>(
-    'SELECT memory_mb, cordoned, draining FROM nodes WHERE name = $1 FOR NO KEY UPDATE',
+    'SELECT memory_mb, cordoned, draining FROM nodes WHERE name = $1',
     [node.name],
   );
   if (row === undefined) throw new Error(`The node "${node.name}" has no row.`);
@@ -47,7 +49,8 @@ export async function reserve(
 }
 
 async function canWakeElsewhere(tx: Transaction, id: CheckpointId | null): Promise<boolean> {
-  return id !== null && (await findCheckpoint(tx, id))?.replicatedAt != null;
+  const checkpoint = id === null ? undefined : await findCheckpoint(tx, id);
+  return checkpoint !== undefined && (checkpoint.external || checkpoint.replicatedAt !== null);
 }
 
 function cordoned(name: string): TorporError {

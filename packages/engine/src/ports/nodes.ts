@@ -3,9 +3,15 @@
  * ends, and how another node is asked to go on with a sandbox.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
+import type { Database } from './database.ts';
 
 /** The name of the node of a server that is alone. */
 export const LOCAL_NODE = 'local';
+
+/** What all connections of a node to the database must be called: the node that fences it ends the ones that are left. */
+export function connectionNameOf(node: string): string {
+  return `torpor node ${node}`;
+}
 
 export interface NodeAddress {
   readonly node: string;
@@ -41,6 +47,8 @@ export interface NodeDirectory {
   readonly isClustered: boolean;
   /** Where requests about the sandbox must be answered. */
   locate(sandboxId: SandboxId): Promise<Location>;
+  /** The node that has the checkpoint at hand. "Here" when that node is away: what the store has can be fetched. */
+  locateCheckpoint(checkpointId: CheckpointId): Promise<Exclude<Location, { is: 'unreachable' }>>;
   /** Chooses the node for a new sandbox, or for one that cannot stay where it is. Throws `capacity` when none fits. */
   place(what: Placement): Promise<Place>;
   /** Undefined unless there is a node of this name that was not forgotten. */
@@ -66,6 +74,11 @@ export interface ClusterOptions {
   readonly version: string;
   readonly memoryMb: number;
   readonly processors: number;
+  /**
+   * The database over a connection that nothing else uses, for the renewals of the lease: they must not wait until transactions
+   * of this server give a connection back. Absent: over the connections of everything else.
+   */
+  readonly renewals?: Database | undefined;
   readonly guard?: LeaseGuard | undefined;
   readonly handOver?: HandOver | undefined;
   /** Another node has raised this node's epoch: the server must end its instances, and itself. */

@@ -86,6 +86,8 @@ export interface TemplateSpec {
   /** The user and directory of services. Absent: those of the image, or of the runtime. */
   readonly user?: string | undefined;
   readonly workdir?: string | undefined;
+  /** Limits while it is made. A restore may set others. */
+  readonly resources: Resources;
   /** Called with the current phase, a word or two for people. */
   progress(phase: string): Promise<void>;
 }
@@ -146,6 +148,11 @@ export interface Runtime {
   readonly memoryEntries: readonly string[];
   /** The memory limit of a sandbox whose request sets none; absent where memory is not limited. */
   readonly defaultMemoryMb?: number;
+  /**
+   * The instances run at an API server or a provider that every node of a cluster reaches. Such a sandbox changes its node
+   * without being stopped, `list` names the instances of all nodes, and the end of a node's lease ends none of them.
+   */
+  readonly isShared?: true;
   capabilities(): Capabilities;
   /**
    * What a memory image that is made here needs of a machine. Machines with the same text can restore each other's images.

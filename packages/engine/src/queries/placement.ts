@@ -11,7 +11,8 @@ export function nodeDirectory(ctx: Context): NodeDirectory {
 /** The node for a sandbox that is to be created. Throws `capacity` when none fits, and what a create would throw. */
 export async function placeOf(ctx: Context, org: string, request: CreateRequest): Promise<Place> {
   if (!ctx.directory.isClustered) return { is: 'here' };
-  const { base } = await originOf(ctx, org, request);
-  const memoryMb = memoryLimit(runtimeOf(ctx, base), request.resources) ?? 0;
+  const { base, definition } = await originOf(ctx, org, request);
+  const resources = { ...definition?.resources, ...request.resources };
+  const memoryMb = memoryLimit(runtimeOf(ctx, base), resources) ?? 0;
   return ctx.directory.place({ runtime: base.runtime, memoryMb, checkpointId: base.id });
 }

@@ -44,10 +44,9 @@ export class Replicator {
     return this.#replication;
   }
 
-  /** Refuses a store, or a data key, other than that of the objects which the database knows. Writes nothing then. */
-  async start(): Promise<void> {
-    const { db } = this.#ctx;
-    const { stores, keyIds } = await neededStores(db);
+  /** Refuses a store, or a data key, other than that of the objects which the database knows. Writes nothing. */
+  async check(): Promise<void> {
+    const { stores, keyIds } = await neededStores(this.#ctx.db);
     const other = stores.find((store) => store !== this.replicas.url);
     if (other !== undefined) {
       throw new TorporError(
@@ -70,7 +69,12 @@ export class Replicator {
         },
       );
     }
-    await db.transaction((tx) => giveUpUnfinished(tx, this.#ctx.node.name, this.replicas.url));
+  }
+
+  /** The server has joined: uploads of the one before it on this node have ended. */
+  async start(): Promise<void> {
+    const { db, node } = this.#ctx;
+    await db.transaction((tx) => giveUpUnfinished(tx, node.name, this.replicas.url));
     this.#isStarted = true;
   }
 

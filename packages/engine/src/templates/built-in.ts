@@ -27,7 +27,7 @@ export function builtInSpec(
   previous: SealedCheckpoint | null = null,
   progress: TemplateSpec['progress'] = async () => {},
 ): TemplateSpec {
-  return { name, root: { kind: 'builtin', previous }, services: [], env: {}, progress };
+  return { name, root: { kind: 'builtin', previous }, services: [], env: {}, resources: {}, progress };
 }
 
 /** Makes the template's checkpoint if there is none. Of two concurrent servers one wins, and the other uses its checkpoint. */

@@ -39,7 +39,7 @@ export async function nameCheckpointAsTemplates(
   }
   requireForkable(ctx, checkpoint);
   await inspectWhole(ctx, checkpoint);
-  // Services and environment are those that a fork would get, unless the caller names others.
+  // Services, environment and limits are those that a fork would get, unless the caller names others.
   const source = checkpoint.sandboxId === null ? undefined : await findSandbox(ctx.db, checkpoint.sandboxId);
   const template: Omit<Template, 'name'> = {
     org,
@@ -50,6 +50,7 @@ export async function nameCheckpointAsTemplates(
       env: request.env ?? source?.config.env ?? {},
       user: request.user ?? source?.config.user,
       workdir: request.workdir ?? source?.config.workdir,
+      resources: request.resources ?? source?.config.resources ?? {},
     },
     state: 'ready',
     checkpointId: checkpoint.id,

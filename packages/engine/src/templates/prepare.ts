@@ -144,9 +144,9 @@ async function make(
       `Preparing template "${name}"`,
       async (signal) => {
         const { root, definition } = await resolve(template.definition, request, progress, signal);
-        const { services, env, user, workdir } = definition;
+        const { services, env, user, workdir, resources } = definition;
         const staging = await ctx.store.stage(id, signal);
-        const spec = { name, root, services, env, user, workdir, progress };
+        const spec = { name, root, services, env, user, workdir, resources, progress };
         preparing = runtime.prepareTemplate(spec, staging, signal);
         const captured = await preparing;
         await progress('sealing');

@@ -2,6 +2,7 @@
 import {
   type CheckpointId,
   type ErrorBody,
+  resourcesSchema,
   serviceSchema,
   type TemplateDefinition,
   type TemplateState,
@@ -27,6 +28,8 @@ const definitionSchema = z.object({
   description: z.string().nullable(),
   services: z.array(z.object(serviceSchema.shape)),
   env: z.record(z.string(), z.string()),
+  /** The limits of sandboxes whose request sets none. Rows of earlier versions have none. */
+  resources: z.object(resourcesSchema.shape).default({}),
 });
 
 /** What a sandbox made from a template gets in addition to its files. */
@@ -84,8 +87,9 @@ function toTemplate(found: Row): Template {
   };
 }
 
-export function definitionOf({ description, services, env, user, workdir }: TemplateDefinition): Definition {
-  return { description: description ?? null, services: services ?? [], env: env ?? {}, user, workdir };
+export function definitionOf(definition: TemplateDefinition): Definition {
+  const { description = null, services = [], env = {}, user, workdir, resources = {} } = definition;
+  return { description, services, env, user, workdir, resources };
 }
 
 async function findOwn(db: Queryable, org: string, name: string): Promise<Template | undefined> {

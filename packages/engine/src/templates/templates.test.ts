@@ -107,6 +107,19 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
       ).toMatchObject([own]);
     });
 
+    it('has limits for sandboxes whose request sets none', async () => {
+      const resources = { memoryMb: 512, cpus: 2 };
+      expect((await make('app', { resources })).resources).toEqual(resources);
+      const limitsOf = async (more: object) =>
+        (await engine.create(caller, { template: 'app', ...more })).sandbox.resources;
+      expect(await limitsOf({})).toEqual(resources);
+      expect(await limitsOf({ resources: { cpus: 1, diskMb: 100 } })).toEqual({
+        memoryMb: 512,
+        cpus: 1,
+        diskMb: 100,
+      });
+    });
+
     it('leaves no row, no bytes and no taken name when it cannot be made', async () => {
       const before = await stored();
       await refused(make('app', {}, 'hostile'), 'invalid_request');
@@ -214,12 +227,13 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
   });
 
   describe('from a checkpoint', () => {
-    it('starts sandboxes with the services and environment of its source, like a fork', async () => {
-      const { id } = (await engine.create(caller, { services: [web], env: { A: '1' } })).sandbox;
+    it('starts sandboxes with the services, environment and limits of its source, like a fork', async () => {
+      const resources = { memoryMb: 256 };
+      const { id } = (await engine.create(caller, { services: [web], env: { A: '1' }, resources })).sandbox;
       world.runtime.work(id, '/seeded', 'yes');
       const { checkpoint } = await engine.pause(caller, id);
       const made = await engine.nameTemplate('org', { name: 'seeded', from: checkpoint.id });
-      expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web] });
+      expect(made).toMatchObject({ state: 'ready', checkpointId: checkpoint.id, services: [web], resources });
       const { id: first } = (await engine.create(caller, { template: 'seeded' })).sandbox;
       const { id: second, services } = (await engine.create(caller, { template: 'seeded' })).sandbox;
       expect(services).toMatchObject([web]);

@@ -4,7 +4,7 @@
  * repair is an event that says what was found.
  */
 import { forEachBounded } from '@torpor/host';
-import type { SandboxId } from '@torpor/protocol';
+import { isTerminal, type SandboxId } from '@torpor/protocol';
 import { observe } from '../acts/observe.ts';
 import { repair } from '../acts/repair.ts';
 import type { Context } from '../context.ts';
@@ -187,7 +187,7 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
     if (ctx.stopping.aborted) return;
     await countingFailures(ctx, round, instance.sandboxId, async () => {
       const sandbox = await findSandbox(ctx.db, instance.sandboxId);
-      const upTo = newestStrayGeneration(ctx, sandbox, instance);
+      const upTo = newestStrayGeneration(ctx, runtime, sandbox, instance);
       if (upTo === null) return;
       // What another node gave up is kept first.
       if (ctx.node.isClustered && (await hasFencedRun(ctx.db, ctx.node.name, instance.sandboxId))) return;
@@ -209,9 +209,13 @@ async function destroyStrays(ctx: Context, runtime: Runtime, round: ReconcileRou
 /** The newest generation of this sandbox that may be destroyed, or null when the instance is the current one. */
 function newestStrayGeneration(
   ctx: Context,
+  runtime: Runtime,
   sandbox: Sandbox | undefined,
   instance: Instance,
 ): number | null {
+  // Its own node looks after it. What has ended has no node that would.
+  const isElsewhere = sandbox !== undefined && sandbox.node !== ctx.node.name;
+  if (runtime.isShared && isElsewhere && !isTerminal(sandbox.state)) return null;
   // The sandbox went on elsewhere. If it comes back meanwhile, its next instance has a newer generation.
   if (sandbox === undefined || sandbox.node !== ctx.node.name) return instance.generation;
   const lives = ['creating', 'running', 'pausing', 'resuming', 'killing'].includes(sandbox.state);

@@ -164,11 +164,12 @@ export async function originOf(ctx: Context, org: string, request: CreateRequest
 /** Adds what the template defines and the caller does not override. The template's services come first. */
 function withDefinition(request: CreateRequest, definition: Definition | null): CreateRequest {
   if (definition === null) return request;
-  const { services = [], env } = request;
+  const { services = [], env, resources } = request;
   const isOwn = ({ name }: Service) => services.some((own) => own.name === name);
   return {
     ...request,
     env: { ...definition.env, ...env },
+    resources: { ...definition.resources, ...resources },
     services: [...definition.services.filter((service) => !isOwn(service)), ...services],
   };
 }

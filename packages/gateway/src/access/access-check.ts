@@ -32,12 +32,12 @@ export interface AccessCheckParts {
   readonly clock: Clock;
 }
 
-export function checkAccess(
+export async function checkAccess(
   parts: AccessCheckParts,
   route: PreviewRoute,
   sandbox: SandboxInfo,
   request: AccessRequest,
-): AccessDecision {
+): Promise<AccessDecision> {
   const { tokens } = parts;
   if (route.port === AGENT_PORT) return checkAgentAccess(parts, route, request);
   // The path form needs a key of the organisation, which allows more than a preview token.
@@ -51,7 +51,7 @@ export function checkAccess(
     isFromOwnOrigin(request) &&
     previewCookies(request.headers.cookie).some((cookie) => tokens.isCookie(sandbox.id, cookie));
   const link = route.by === 'host' && request.method === 'GET' ? linkIn(route.path) : undefined;
-  if (link !== undefined && (hasCookie || tokens.useLink(sandbox.id, link.token))) {
+  if (link !== undefined && (hasCookie || (await tokens.useLink(sandbox.id, link.token)))) {
     return { is: 'link_used', location: link.location };
   }
   return hasCookie ? ALLOWED : { is: 'denied', error: previewIsPrivate(sandbox.id, link !== undefined) };

@@ -6,8 +6,16 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '@torpor/engine';
 import type { SandboxId } from '@torpor/protocol';
 
+/** Which one-time links were used, for all nodes. */
+export interface UsedLinks {
+  /** Marks the link as used until it expires. False when it was used before. */
+  use(nonce: string, expiresAt: number): Promise<boolean>;
+}
+
 export interface TokenParts {
   readonly secret: Uint8Array;
+  /** Absent on a server that is alone: it remembers the links itself, and links end with it. */
+  readonly usedLinks?: UsedLinks | undefined;
   readonly clock: Clock;
   readonly randomBytes: (n: number) => Uint8Array;
 }
@@ -16,14 +24,15 @@ type Purpose = 'access' | 'preview' | 'cookie' | 'link';
 
 export class Tokens {
   readonly #parts: TokenParts;
-  /** Links are valid in this process only: a restarted server does not know which links were used. */
   readonly #linkSecret: Uint8Array;
-  /** Nonces of used links, with the time at which the link expires. */
-  readonly #used = new Map<string, number>();
+  readonly #usedLinks: UsedLinks;
 
   constructor(parts: TokenParts) {
     this.#parts = parts;
-    this.#linkSecret = parts.randomBytes(32);
+    const { usedLinks, secret, randomBytes, clock } = parts;
+    // Without a memory that outlives this process, links must not outlive it either.
+    this.#linkSecret = usedLinks === undefined ? randomBytes(32) : secret;
+    this.#usedLinks = usedLinks ?? rememberLinks(clock);
   }
 
   /** Authenticates clients of the sandbox's agent. */
@@ -63,14 +72,11 @@ export class Tokens {
   }
 
   /** Whether the link is valid and unused; marks it as used. */
-  useLink(id: SandboxId, given: string): boolean {
-    const now = this.#parts.clock.now();
+  async useLink(id: SandboxId, given: string): Promise<boolean> {
     const [until = '', nonce = '', signature = ''] = given.split('.');
     if (!isSame(signature, this.#sign('link', id, `${until}.${nonce}`))) return false;
-    for (const [old, end] of this.#used) if (end <= now) this.#used.delete(old);
-    if (now >= Number(until) || this.#used.has(nonce)) return false;
-    this.#used.set(nonce, Number(until));
-    return true;
+    if (this.#parts.clock.now() >= Number(until)) return false;
+    return this.#usedLinks.use(nonce, Number(until));
   }
 
   #sign(purpose: Purpose, ...parts: readonly string[]): string {
@@ -79,6 +85,19 @@ export class Tokens {
       .update([purpose, ...parts].join('\n'))
       .digest('hex');
   }
+}
+
+function rememberLinks(clock: Clock): UsedLinks {
+  const used = new Map<string, number>();
+  return {
+    use: async (nonce, expiresAt) => {
+      const now = clock.now();
+      for (const [old, end] of used) if (end <= now) used.delete(old);
+      if (used.has(nonce)) return false;
+      used.set(nonce, expiresAt);
+      return true;
+    },
+  };
 }
 
 function isSame(given: string, wanted: string): boolean {

@@ -389,7 +389,8 @@ function signedPartOf(request: ClientRequest): SignedRequest {
   return { method, target, host: originOf(request).host };
 }
 
-function nodeIsAway(
+/** The answer to a request about a sandbox whose node has no live lease. */
+export function nodeIsAway(
   sandboxId: SandboxId,
   { node, since }: Extract<Location, { is: 'unreachable' }>,
 ): TorporError {

@@ -24,8 +24,11 @@ export interface AgentSetupOptions {
   readonly processes?: number | undefined;
   /** The number of processors that programs see. */
   readonly processors: number;
-  /** Whether the agent was restored with its memory and listens already. */
-  readonly isRestored: boolean;
+  /**
+   * Whether the agent has its memory and listens already. `goes on`: the container was frozen only, so names, limits and
+   * processors of its machine are as they were.
+   */
+  readonly memory: 'none' | 'restored' | 'goes on';
   /** Whether the sentry still lives: without it the agent never answers. */
   readonly isAlive: () => Promise<boolean>;
 }
@@ -43,6 +46,24 @@ export function agentAt(guestAddress: string, accessToken: string): AgentClient 
   return connectAgent({ baseUrl: `http://${guestAddress}:${AGENT_PORT}`, accessToken });
 }
 
+/** More than an agent needs on a busy host. */
+const ANSWER_MS = 10_000;
+
+/** Whether the agent answers. A frozen sandbox accepts connections, but none of its programs answers. */
+export async function agentAnswers(
+  { guestAddress, token }: { readonly guestAddress: string; readonly token: string },
+  signal: AbortSignal,
+): Promise<boolean> {
+  const agent = agentAt(guestAddress, token);
+  const bound = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
+  try {
+    return await agent.health({ signal: bound }).then(isTrue, isFalse);
+  } finally {
+    agent.close();
+    signal.throwIfAborted();
+  }
+}
+
 export interface AgentSetup {
   /** The caller closes it. */
   readonly agent: AgentClient;
@@ -58,19 +79,22 @@ export async function setUpAgent(
   const { attachment, hostname } = options;
   const { guestAddress, resolverAddress } = attachment;
   const agent = agentAt(guestAddress, options.token);
+  const machine = {
+    hostname,
+    resolvConf: `nameserver ${resolverAddress}\n`,
+    hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
+    processors: options.processors,
+    ...(options.processes === undefined ? {} : { maxProcesses: options.processes }),
+  };
   const configuration = {
     credential: options.nextCredential,
     accessToken: options.token,
     envs: { ...options.env },
     defaultUser: options.user ?? GUEST_USER,
     defaultWorkdir: options.workdir ?? GUEST_HOME,
-    hostname,
     sandboxId: options.sandboxId,
     timestamp: clock.now(),
-    resolvConf: `nameserver ${resolverAddress}\n`,
-    hosts: `127.0.0.1 localhost\n${guestAddress} ${hostname}\n`,
-    processors: options.processors,
-    ...(options.processes === undefined ? {} : { maxProcesses: options.processes }),
+    ...(options.memory === 'goes on' ? {} : machine),
   };
   const init = (credential: string, initSignal = signal) =>
     agent.init(configuration, { signal: initSignal, credential });
@@ -85,9 +109,8 @@ export async function setUpAgent(
   };
   try {
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(FIRST_TIMEOUT_MS)]);
-    const early = options.isRestored
-      ? await init(options.credential, bounded).catch(() => undefined)
-      : undefined;
+    const early =
+      options.memory !== 'none' ? await init(options.credential, bounded).catch(() => undefined) : undefined;
     const { tagged } = early ?? (await initWhenAnswering());
     return { agent, tagged };
   } catch (thrown) {

@@ -40,6 +40,22 @@ function wake({ tagged, listed }: { tagged: readonly ProcessInfo[]; listed: read
   return done.then(() => calls);
 }
 
+it('says which ports of restored services have answered', async () => {
+  const probed = (isReady: boolean) =>
+    ensureServices(
+      { clock: systemClock, settings: DEFAULT_RUNTIME_SETTINGS },
+      { spec: { services: [web] }, mode: 'memory', dial: async () => ({ host: '127.0.0.1', port: 3000 }) },
+      {
+        tagged: [running],
+        probes: [{ service: web, isReady: Promise.resolve(isReady) }],
+      } as unknown as AgentSetup & { probes: [] },
+      unhurried,
+    );
+
+  expect(await probed(true)).toEqual([3000]);
+  expect(await probed(false)).toEqual([]);
+});
+
 it('does not ask for processes that the agent has reported in its setup', async () => {
   expect(await wake({ tagged: [running], listed: [] })).toEqual([]);
 });

@@ -39,15 +39,16 @@ export function probeServices(host: string, { services }: StartSpec, signal: Abo
 
 /**
  * Restored services that match their declaration go on. The others are started, in the order of the declaration. A
- * restored process with the tag of a service and another command belongs to the template, and is killed first.
+ * restored process with the tag of a service and another command belongs to the template, and is killed first. Resolves
+ * with the ports of restored services that have answered on the sandbox's own address.
  */
 export async function ensureServices(
   ctx: Pick<RuntimeContext, 'clock' | 'settings'>,
   { spec, dial, mode }: Pick<StartRequest, 'dial' | 'mode'> & { readonly spec: Pick<StartSpec, 'services'> },
   { agent, tagged, probes }: AgentSetup & { readonly probes: readonly ServiceProbe[] },
   signal: AbortSignal,
-): Promise<void> {
-  if (spec.services.length === 0) return;
+): Promise<readonly number[]> {
+  if (spec.services.length === 0) return [];
   const { clock, settings } = ctx;
   // An older agent does not report tagged processes in its answer; then the list is empty and must be asked for.
   const isReported = mode === 'files' || tagged.length > 0;
@@ -67,6 +68,7 @@ export async function ensureServices(
     signal,
   );
   await startServices(serviceContext, missing, signal);
+  return [...ready].flatMap(({ port }) => port ?? []);
 }
 
 async function taggedProcesses(agent: AgentClient, signal: AbortSignal): Promise<Map<string, ProcessInfo>> {

@@ -13,7 +13,14 @@
 import { mkdir, readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance, LayerReference } from '@torpor/engine';
-import { errnoOf, isMissing, removeTree, writeFileDurably } from '@torpor/host';
+import {
+  errnoOf,
+  isMissing,
+  type ReplacedFile,
+  removeTree,
+  replaceFile,
+  writeFileDurably,
+} from '@torpor/host';
 import { type LayerId, layerReferenceSchema } from '@torpor/layers';
 import { type CheckpointId, isId, type Network, type Resources } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
@@ -162,6 +169,12 @@ export class InstanceFiles {
     return writeRecord(this.paths(instance).record, record);
   }
 
+  /** Like `write`, and resolves before the record is durable. The caller awaits `durable`. */
+  replace(instance: Instance, record: InstanceRecord): Promise<ReplacedFile> {
+    const path = this.paths(instance).record;
+    return mapWriteErrors(path, () => replaceFile(path, textOf(record)));
+  }
+
   async has(instance: Instance): Promise<boolean> {
     return (await this.generations(instance.sandboxId)).includes(instance.generation);
   }
@@ -199,14 +212,18 @@ export async function makeDirectories({ rootfs, bundle, logs }: InstancePaths): 
 }
 
 /** Survives a power failure: without the record the files that the instance has written could not be found. */
-async function writeRecord(path: string, { capturedFor, ...record }: InstanceRecord): Promise<void> {
+async function writeRecord(path: string, record: InstanceRecord): Promise<void> {
+  await mapWriteErrors(path, () => writeFileDurably(path, textOf(record)));
+}
+
+function textOf({ capturedFor, ...record }: InstanceRecord): string {
   const nameOf = (sealed: CapturedFor['sealed']) =>
     capturedFor?.sealed === sealed ? capturedFor.checkpoint : null;
   const names: Pick<StoredRecord, 'sealedFor' | 'warmFor'> = {
     sealedFor: nameOf('upper'),
     warmFor: nameOf('copy'),
   };
-  await mapWriteErrors(path, () => writeFileDurably(path, JSON.stringify({ ...record, ...names })));
+  return JSON.stringify({ ...record, ...names });
 }
 
 function readRecord(path: string): InstanceRecord | undefined {

@@ -7,7 +7,7 @@ import { TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 
 /** The methods that are called here. Their names are the same in every version of runsc that is supported. */
-export type SentryMethod = 'containerManager.Resume';
+export type SentryMethod = 'containerManager.Pause' | 'containerManager.Resume';
 
 /** The sentry answered that it does not do what it was asked to, as opposed to no answer. */
 export class SentryRefusal extends TorporError {

@@ -1,14 +1,12 @@
 /**
- * Starts `runsc restore` before the image is known: runsc spends much of its time (some 20 ms) before it
- * looks at the image.
- *
- * Every command of runsc takes the lock of its container first. A shell takes that lock, starts `runsc restore`, and
- * releases the lock when it reads a line. The image path on the command line is a symbolic link, made just before that.
+ * Starts `runsc restore` before the image is known, as a command that is held. The image path on the command line is a
+ * symbolic link, made just before the command goes on.
  */
 import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing, minimalEnvironment, programTimedOut, type RunningProgram } from '@torpor/host';
+import { isMissing, programTimedOut } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { HeldCommands, holdingLock } from './held-command.ts';
 import { LOG_FILES, type RunscCli } from './runsc-cli.ts';
 import type { Container } from './runsc-container.ts';
 import { lastLogged, logSize, runscFailure } from './runsc-failure.ts';
@@ -32,25 +30,9 @@ export interface RestoreTarget {
   readonly continueSentry: () => Promise<void>;
 }
 
-/**
- * Holds a lock until a line arrives on the input, and runs a command that waits for the same lock. The script is constant;
- * names are passed as arguments.
- */
-const HOLD_LOCK = [
-  // Opens the lock file as 9, and keeps the input as 3.
-  'exec 9>>"$1" 3<&0',
-  'shift',
-  'flock 9 || exit',
-  // A process in the background inherits the lock and ends with the first line of the input, which releases the lock.
-  '{ read -r _ <&3; } & exec 3<&- 9>&-',
-  // The command has neither the lock nor the input.
-  'exec "$@" </dev/null',
-].join('; ');
-
 export class PreparedRestores {
   readonly #cli: RunscCli;
-  /** By container id. */
-  readonly #waiting = new Map<string, RunningProgram>();
+  readonly #held = new HeldCommands();
 
   constructor(cli: RunscCli) {
     this.#cli = cli;
@@ -69,22 +51,14 @@ export class PreparedRestores {
     ]);
     const log = join(logs, LOG_FILES.runsc);
     const before = await logSize(log);
-    const held = ['sh', '-c', HOLD_LOCK, 'sh', lockFile, ...command] as const;
-    const [program, ...args] = (isNew ? container.wrapCreation?.(held) : undefined) ?? held;
-    const running = this.#cli.networkLauncher(container).start({
-      program,
-      args,
-      env: minimalEnvironment(),
+    const holding = holdingLock(lockFile, command);
+    const held = this.#held.begin(id, (isNew ? container.wrapCreation?.(holding) : undefined) ?? holding, {
+      launcher: this.#cli.networkLauncher(container),
       outputFile: this.#cli.outputOf(container),
-      waitsForLine: true,
     });
-    const waiting = this.#waiting;
-    waiting.set(id, running);
-    const ended = running.ended.finally(() => waiting.delete(id));
-    ended.catch(() => {});
     return {
       get isWaiting() {
-        return waiting.has(id);
+        return held.isWaiting;
       },
       restore: async (image, signal) => {
         await requireImage(image);
@@ -92,11 +66,7 @@ export class PreparedRestores {
         await target.continueSentry();
         const timeoutMs = this.#cli.timeoutOf('restore');
         const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
-        const kill = () => running.kill();
-        bound.addEventListener('abort', kill);
-        if (bound.aborted) kill();
-        else running.sendLine();
-        const { status } = await ended.finally(() => bound.removeEventListener('abort', kill));
+        const { status } = await held.release(bound);
         signal.throwIfAborted();
         if (status === 0) return;
         // A restore that hangs proves nothing about the image.
@@ -111,10 +81,8 @@ export class PreparedRestores {
   }
 
   /** Kills the restore that waits for this container, if there is one. */
-  async cancel(id: string): Promise<void> {
-    const running = this.#waiting.get(id);
-    running?.kill();
-    await running?.ended.catch(() => {});
+  cancel(id: string): Promise<void> {
+    return this.#held.cancel(id);
   }
 }
 

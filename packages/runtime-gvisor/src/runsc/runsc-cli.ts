@@ -114,6 +114,12 @@ export class RunscCli {
     return [this.programOf(container), ...this.#flags(container), ...args];
   }
 
+  /** The container stays in the state that it is in. */
+  checkpointCommand(container: NamedContainer, image: string): CommandLine {
+    const how = ['--leave-running', '--compression=none', `--image-path=${image}`];
+    return this.commandLine(container, ['checkpoint', ...how, container.id]);
+  }
+
   /** For a command that leaves a sentry running: it logs into the container's directory, which is created here. */
   async loggingCommandLine(container: Container, args: readonly string[]): Promise<CommandLine> {
     const { logs } = container;

@@ -1,8 +1,9 @@
-import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
+import { readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
 import { getPriority } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { unhurried } from '@torpor/engine/testing';
+import { sharedLauncher } from '@torpor/host';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeRunscWorld, type RunscWorld, usableRunsc } from '../../testing/runsc-world.ts';
 import { withMount } from '../../testing/with-mount.ts';
@@ -124,6 +125,58 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
   });
 
+  describe('a freeze whose end nobody has recorded', () => {
+    const freezing = () => readdir(join(world.top, 'root'));
+    const socketOf = ({ id }: Container) => join(world.top, 'root', `runsc-${id}.sock`);
+
+    it('is noted, and ends when the caller says that the processes do not run', async () => {
+      const container = await world.started();
+      const { id } = container;
+      const died = async () => {
+        throw new Error('the server has died');
+      };
+      await expect(runsc.freeze(container, unhurried, died)).rejects.toThrow('the server has died');
+      const before = await world.count(container, () => true);
+
+      expect(await runsc.recordedState(id)).toMatchObject({ is: 'running' });
+      expect(runsc.mayBeFrozen(id)).toBe(true);
+      await expect(runsc.freeze(container, unhurried)).rejects.toMatchObject({ code: 'conflict' });
+      await runsc.settleFreeze(id, false, unhurried);
+
+      expect(runsc.mayBeFrozen(id)).toBe(false);
+      await world.count(container, ({ count, life }) => life === before.life && count > before.count);
+      await runsc.freeze(container, unhurried);
+      await runsc.thaw(container, unhurried);
+      await world.count(container, ({ count }) => count > before.count + 1);
+    });
+
+    it('leaves a container alone that the caller says is running', async () => {
+      const container = await world.started();
+      const { id } = container;
+      await rename(socketOf(container), join(world.top, 'sock'));
+      await expect(runsc.freeze(container, unhurried)).rejects.toMatchObject({ code: 'unreachable' });
+      await rename(join(world.top, 'sock'), socketOf(container));
+
+      expect(runsc.mayBeFrozen(id)).toBe(true);
+      await runsc.settleFreeze(id, true, unhurried);
+
+      const { count, life } = await world.count(container, () => true);
+      await world.count(container, (now) => now.life === life && now.count > count);
+      await runsc.freeze(container, unhurried);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'frozen' });
+    });
+
+    it('leaves no note once the freeze is recorded, nor when the container is removed', async () => {
+      const container = await world.started();
+      await runsc.freeze(container, unhurried);
+      expect((await freezing()).filter((name) => name.endsWith('.freezing'))).toEqual([]);
+      await runsc.thaw(container, unhurried);
+      await runsc.freeze(container, unhurried, () => Promise.reject(new Error('died'))).catch(() => {});
+      await runsc.delete(container, unhurried);
+      expect(await freezing()).toEqual([]);
+    });
+  });
+
   describe('a stopped sentry', () => {
     const processorTime = async (pid: number) => {
       const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
@@ -221,6 +274,46 @@ describe.skipIf(program === undefined)('runsc', () => {
       await runsc.thaw(container, unhurried);
       const after = await world.count(container, ({ count }) => count > before.count);
       expect(after.life).toBe(before.life);
+    });
+
+    it('can be prepared while the container runs, and has the memory as of the freeze', async () => {
+      const container = await world.started();
+      await runsc.prepareImage(container);
+      await runsc.prepareImage(container);
+      await world.count(container, ({ count }) => count > 5);
+      await runsc.freeze(container, unhurried);
+      const saved = await world.count(container, () => true);
+
+      await runsc.writeImage(container, image, unhurried);
+
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'frozen' });
+      await runsc.killProcesses(container, unhurried);
+      const other = await world.counter();
+      await runsc.restore(other, image, unhurried);
+      const woken = await world.count(other, ({ count }) => count > saved.count);
+      expect(woken.life).toBe(saved.life);
+    });
+
+    it('that was prepared and is not needed leaves the container to other commands', async () => {
+      const container = await world.started();
+      await runsc.prepareImage(container);
+      await runsc.cancelImage(container.id);
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
+      await runsc.prepareImage(container);
+      await runsc.freeze(container, unhurried);
+      await runsc.thaw(container, unhurried);
+      await runsc.prepareImage(container);
+      await runsc.killProcesses(container, unhurried);
+    });
+
+    it('that was prepared is not made when the server dies', async () => {
+      const container = await world.started();
+      await runsc.prepareImage(container);
+      // The process that starts programs ends with the server.
+      sharedLauncher.close();
+      // Waits for the lock that the prepared command waits for too.
+      expect(await runsc.state(container, unhurried)).toMatchObject({ is: 'running' });
+      expect(await readdir(container.bundle)).not.toContain('checkpoint-image');
     });
 
     it('reports a full disk, and the container goes on', async () => {

@@ -1,18 +1,20 @@
 /**
- * Controls containers: creates, freezes, checkpoints, restores and removes them. Most calls start the program `runsc`. The
- * calls for a warm instance start no program: they send signals to the sentry and call it on its control socket.
+ * Controls containers: creates, freezes, checkpoints, restores and removes them. Most calls start the program `runsc`. A
+ * freeze and the calls for a warm instance start no program: they send signals to the sentry and call it on its control
+ * socket.
  *
  * The state of containers lies in runsc's state directory and in the processes. This class keeps only what can be found
- * out again: which processes are sentries, and which restores wait. Calls for one
+ * out again: which processes are sentries, and which restores and checkpoints wait. Calls for one
  * container must not overlap; calls for different containers may. An abort kills the command, not the container: a
  * container that was being created or restored may then exist in any state and must be deleted. A sentry that was
  * writing an image goes on until the image is written, and `thaw` waits for that.
  */
 import { join } from 'node:path';
 import { type Clock, systemClock } from '@torpor/engine';
-import type { ProgramOptions } from '@torpor/host';
+import { type ProgramOptions, type ProgramResult, programTimedOut } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import { callSentry } from './control-socket.ts';
+import { callSentry, type SentryMethod, SentryRefusal } from './control-socket.ts';
+import { PreparedCheckpoints } from './prepared-checkpoint.ts';
 import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
 import type { Container, ContainerState, NamedContainer } from './runsc-container.ts';
@@ -39,6 +41,7 @@ export class Runsc {
   readonly #states: StateDirectory;
   readonly #sentries: KnownSentries;
   readonly #preparedRestores: PreparedRestores;
+  readonly #preparedCheckpoints: PreparedCheckpoints;
 
   constructor(options: RunscOptions) {
     this.#root = options.root;
@@ -47,6 +50,7 @@ export class Runsc {
     this.#states = new StateDirectory(options.root, this.#clock);
     this.#sentries = new KnownSentries(options.root);
     this.#preparedRestores = new PreparedRestores(this.#cli);
+    this.#preparedCheckpoints = new PreparedCheckpoints(this.#cli);
   }
 
   /** Containers go on running. */
@@ -101,14 +105,64 @@ export class Runsc {
     });
   }
 
-  /** Stops all processes inside (`runsc pause`). Does nothing when they are frozen. Breaks a container that was never started. */
-  async freeze(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
+  /**
+   * Stops all processes inside, as `runsc pause` does, by a call of the sentry. Does nothing when they are frozen. `frozen` is
+   * called when the sentry has stopped them, before that is recorded.
+   *
+   * The sentry counts these calls, and ends when it is asked to go on once too often. So a note is made before the call and
+   * removed when the state is recorded. After a failure, or when the server dies, the note stays, and `mayBeFrozen` is true:
+   * the caller then finds out whether the processes run, and calls `settleFreeze`.
+   */
+  async freeze(
+    container: NamedContainer,
+    signal: AbortSignal,
+    frozen: () => Promise<void> | void = () => {},
+  ): Promise<void> {
+    const { id } = container;
+    const { is } = await this.recordedState(id);
+    if (is === 'frozen') return;
+    // The program says what is wrong with the container.
+    if (is !== 'running') return this.#pause(container, signal);
+    if (this.mayBeFrozen(id))
+      throw new TorporError('conflict', `It is not known whether the container ${id} is frozen.`);
+    this.#states.noteFreezing(id);
+    try {
+      await this.#callSentry(id, 'containerManager.Pause', 'pause', signal);
+    } catch (thrown) {
+      if (!(thrown instanceof SentryRefusal)) throw thrown;
+      this.#states.removeFreezingNote(id);
+      return this.#pause(container, signal);
+    }
+    await frozen();
+    this.#states.writeStatus(id, 'paused');
+    this.#states.removeFreezingNote(id);
+  }
+
+  /**
+   * Whether a freeze of this container has failed or was interrupted. If the container is recorded as running, its processes
+   * may be frozen all the same.
+   */
+  mayBeFrozen(id: string): boolean {
+    return this.#states.isNotedAsFreezing(id);
+  }
+
+  /** For a container that may be frozen: after this call its processes run. The caller has found out whether they do now. */
+  async settleFreeze(id: string, isRunning: boolean, signal: AbortSignal): Promise<void> {
+    if (!isRunning) await this.#callSentry(id, 'containerManager.Resume', 'resume', signal);
+    this.#states.removeFreezingNote(id);
   }
 
   /** Lets the processes go on (`runsc resume`). Does nothing when they run. */
   async thaw(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    await this.#runAttached('resume', container, ['resume', container.id], signal, { already: 'running' });
+    const { id } = container;
+    await this.#preparedCheckpoints.cancel(id);
+    await this.#runAttached('resume', container, ['resume', id], signal, { already: 'running' });
+    this.#states.removeFreezingNote(id);
+  }
+
+  /** Breaks a container that was never started. */
+  #pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
+    return this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
   }
 
   /**
@@ -132,27 +186,38 @@ export class Runsc {
    * be frozen or not, and can only be ended.
    */
   async continueFrozen(id: string, signal: AbortSignal): Promise<void> {
-    const timeoutMs = this.#cli.timeoutOf('state');
-    const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
-    await callSentry(this.#states.socketOf(id), 'containerManager.Resume', bound).catch((thrown: unknown) => {
-      signal.throwIfAborted();
-      if (!bound.aborted) throw thrown;
-      throw new TorporError('timeout', `The sentry of ${id} did not answer within ${timeoutMs} ms.`);
-    });
-    this.#states.writeRunning(id);
+    await this.#callSentry(id, 'containerManager.Resume', 'state', signal);
+    this.#states.writeStatus(id, 'running');
+  }
+
+  /**
+   * Starts the program that `writeImage` needs, which takes some 20 ms, while the container runs. Until `writeImage` or
+   * `cancelImage` no call but `freeze` may be made that starts a program for the container.
+   */
+  async prepareImage(container: Container): Promise<void> {
+    await this.#preparedCheckpoints.begin(container, this.#states.lockOf(container.id));
+  }
+
+  /** Ends what `prepareImage` started. */
+  async cancelImage(id: string): Promise<void> {
+    await this.#preparedCheckpoints.cancel(id);
   }
 
   /** Writes the memory image into a directory without one. The container stays frozen or running, as it was. */
   async writeImage(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
     if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVastMemory(container);
-    const args = [
-      'checkpoint',
-      '--leave-running',
-      '--compression=none',
-      `--image-path=${image}`,
-      container.id,
-    ];
-    await this.#runAttached('checkpoint', container, args, signal);
+    const timeoutMs = this.#cli.timeoutOf('checkpoint');
+    const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+    const result = await this.#preparedCheckpoints.write(container.id, image, bound);
+    if (result === undefined) {
+      const command = this.#cli.checkpointCommand(container, image);
+      const ended = await this.#cli.run('checkpoint', command, signal);
+      return this.#requireSuccess('checkpoint', container, ended, signal);
+    }
+    signal.throwIfAborted();
+    if (result.status === null && bound.aborted)
+      throw programTimedOut(this.#cli.programOf(container), timeoutMs, { container: container.id });
+    await this.#requireSuccess('checkpoint', container, result, signal);
   }
 
   /**
@@ -208,6 +273,7 @@ export class Runsc {
   async killProcesses(container: Pick<Container, 'id' | 'bundle'>, signal: AbortSignal): Promise<void> {
     const bound = AbortSignal.any([signal, AbortSignal.timeout(this.#cli.deathTimeoutMs)]);
     await this.#preparedRestores.cancel(container.id);
+    await this.#preparedCheckpoints.cancel(container.id);
     for (let found = await this.#processesOf(container); found.length > 0; ) {
       for (const { pid } of found) sendSignal(pid, 'SIGKILL');
       await this.#clock.sleep(POLL_MS, bound).catch(() => {
@@ -264,11 +330,37 @@ export class Runsc {
     { already, ...options }: { already?: ContainerState['is'] } & Pick<ProgramOptions, 'launcher'> = {},
   ): Promise<void> {
     const command = this.#cli.commandLine(container, args);
-    const { status, stderr } = await this.#cli.run(subcommand, command, signal, options);
+    const result = await this.#cli.run(subcommand, command, signal, options);
+    await this.#requireSuccess(subcommand, container, result, signal, already);
+  }
+
+  async #requireSuccess(
+    subcommand: RunscCommand,
+    container: NamedContainer,
+    { status, stderr }: ProgramResult,
+    signal: AbortSignal,
+    already?: ContainerState['is'],
+  ): Promise<void> {
     if (status === 0) return;
     const state = await this.#stateAfterFailure(container, signal);
     if (already !== undefined && state?.is === already) return;
-    throw runscFailure({ subcommand: subcommand, container: container.id, status, output: stderr }, state);
+    throw runscFailure({ subcommand, container: container.id, status, output: stderr }, state);
+  }
+
+  /** Calls the sentry within the time that the command may take which makes the same call. */
+  async #callSentry(
+    id: string,
+    method: SentryMethod,
+    command: RunscCommand,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const timeoutMs = this.#cli.timeoutOf(command);
+    const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+    await callSentry(this.#states.socketOf(id), method, bound).catch((thrown: unknown) => {
+      signal.throwIfAborted();
+      if (!bound.aborted) throw thrown;
+      throw new TorporError('timeout', `The sentry of ${id} did not answer within ${timeoutMs} ms.`);
+    });
   }
 
   /** Runs a command that leaves the sentry running, and gives it files to write its logs and output to. */

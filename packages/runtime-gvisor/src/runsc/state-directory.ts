@@ -2,7 +2,7 @@
  * The directory in which runsc keeps its state: for each container a state file, a lock, and the socket on which the
  * sentry listens. This code relies only on the file names and on the two fields of `RecordedState`.
  */
-import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '@torpor/engine';
@@ -78,15 +78,31 @@ export class StateDirectory {
   }
 
   /**
-   * Records that a frozen container runs, as `runsc resume` does. No command of runsc may run for the container meanwhile.
-   * The rest of the file stays as runsc wrote it.
+   * Records that a container runs or is paused, as `runsc resume` and `runsc pause` do. A command of runsc for the container
+   * may wait for its lock meanwhile, but none may go on. The rest of the file stays as runsc wrote it.
    */
-  writeRunning(id: string): void {
+  writeStatus(id: string, status: 'running' | 'paused'): void {
     const path = join(this.#path, stateFile(id));
     const recorded = z.looseObject({ status: z.string() }).parse(JSON.parse(readFileSync(path, 'utf8')));
     const written = `${path}.tmp`;
-    writeFileSync(written, JSON.stringify({ ...recorded, status: 'running' }), { mode: 0o640 });
+    writeFileSync(written, JSON.stringify({ ...recorded, status }), { mode: 0o640 });
     renameSync(written, path);
+  }
+
+  /**
+   * Notes that the sentry is about to be asked to freeze its guest. A server that dies before `removeFreezingNote` leaves the
+   * note. It need not be durable: when the host crashes, the sentry ends too.
+   */
+  noteFreezing(id: string): void {
+    writeFileSync(join(this.#path, freezingFile(id)), '', { mode: 0o640 });
+  }
+
+  isNotedAsFreezing(id: string): boolean {
+    return existsSync(join(this.#path, freezingFile(id)));
+  }
+
+  removeFreezingNote(id: string): void {
+    rmSync(join(this.#path, freezingFile(id)), { force: true });
   }
 
   /** The file that every command of runsc locks before it looks at the container. */
@@ -96,7 +112,7 @@ export class StateDirectory {
 
   /** Removes the files of a container whose processes have ended. An absent container is fine. */
   async delete(id: string): Promise<void> {
-    const files = [stateFile(id), `${stateFile(id)}.tmp`, lockFile(id), socketFile(id)];
+    const files = [stateFile(id), `${stateFile(id)}.tmp`, lockFile(id), socketFile(id), freezingFile(id)];
     for (const file of files) await rm(join(this.#path, file), { force: true });
   }
 }
@@ -135,6 +151,11 @@ function lockFile(id: string): string {
 
 function socketFile(id: string): string {
   return `runsc-${id}.sock`;
+}
+
+/** Not a file of runsc, which reads only files with names of its own. */
+function freezingFile(id: string): string {
+  return `${id}.freezing`;
 }
 
 function containerOf(name: string): string | undefined {

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import type { Captured, LayerReference, Staging, TemplateSpec } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
 import type { LayerId } from '@torpor/layers';
-import { bareSandboxId } from '@torpor/protocol';
+import { bareSandboxId, visibleProcessors } from '@torpor/protocol';
 import { declaredPort, mapWriteErrors, startServices } from '@torpor/runtime-shared';
 import { forgetBase } from '../base/build-base.mjs';
 import { isChanged } from '../base/copy-base.ts';
@@ -140,7 +140,7 @@ async function bootAndCapture(
   const directory = join(unassignedDir, number);
   const paths = pathsIn(directory);
   const credential = secret();
-  const limits = withDefaults({});
+  const limits = withDefaults(spec.resources);
   // Services may need to download something when they start.
   const policy = spec.services.length === 0 ? ({ mode: 'none' } as const) : {};
   const networkAndLimits = { network: policy, resources: limits };
@@ -210,9 +210,9 @@ async function boot(
       env: spec.env,
       user,
       workdir: spec.workdir,
-      processes: withDefaults({}).processes,
-      processors: availableParallelism(),
-      isRestored: false,
+      processes: withDefaults(spec.resources).processes,
+      processors: visibleProcessors(spec.resources, availableParallelism()),
+      memory: 'none',
       isAlive: async () => (await runsc.recordedState(container.id)).is !== 'gone',
     },
     clock,

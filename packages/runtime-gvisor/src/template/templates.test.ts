@@ -73,6 +73,7 @@ describe.skipIf(why !== null)(
         root: { kind: 'archive', path: await archiveOf(bytes) },
         services,
         env: {},
+        resources: {},
         progress: async (phase) => void phases.push(phase),
       };
       return { order, phases };

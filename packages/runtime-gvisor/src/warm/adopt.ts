@@ -1,5 +1,6 @@
 /** Makes a warm instance the next generation of its sandbox. */
 import type { Instance } from '@torpor/engine';
+import type { ReplacedFile } from '@torpor/host';
 import type { Attachment } from '@torpor/network';
 import { TorporError } from '@torpor/protocol';
 import { isOwnedBy, writeOwner } from '../container/container-owner.ts';
@@ -14,6 +15,8 @@ export interface RunningContainer {
   readonly attachment: Attachment;
   /** The credential that the agent accepts now. */
   readonly credential: string;
+  /** The container was frozen and goes on. */
+  readonly isAdopted?: true;
   /** How long the agent may take to answer. Absent: as long as the whole start. */
   readonly agentMs?: number;
 }
@@ -22,15 +25,17 @@ export interface RunningContainer {
 const AGENT_MS = 10_000;
 
 /**
- * Records the adoption durably and sets the network policy. The sentry stays stopped until then: an instance that has run
- * differs from its checkpoint, and a server that finds only the old record takes the instance for a cache. After a throw
- * the caller destroys the new instance.
+ * Records the adoption and sets the network policy, and lets the sentry run meanwhile. The guest stays frozen inside the sentry
+ * until `goOn`: an instance whose guest has run differs from its checkpoint, and a server that finds only the old record
+ * takes the instance for a cache. A host that crashes ends the instance, so for that the record need not be durable. It must
+ * be durable before the sandbox counts as running, because it leads to what the sandbox writes: `goOn` waits for that.
+ * After a throw the caller destroys the new instance.
  */
 export async function adopt(
-  { files, network, faults }: RuntimeContext,
+  { files, network, runsc, faults }: RuntimeContext,
   warm: WarmInstance,
   { instance, spec }: Pick<StartRequest, 'instance' | 'spec'>,
-): Promise<RunningContainer> {
+): Promise<RunningContainer & { readonly recorded: ReplacedFile }> {
   const { container, credential } = warm.record;
   const record: InstanceRecord = {
     ...warm.record,
@@ -39,13 +44,14 @@ export async function adopt(
     network: spec.network,
     capturedFor: null,
   };
+  await runsc.continueSentry(container.id);
   await files.make(instance);
-  await files.write(instance, record);
+  const recorded = await files.replace(instance, record);
   writeOwner(container, instance);
   await faults.pass('runtime.adopted');
   const attachment = await network.reopen(container.id, spec.network);
   if (attachment === undefined) throw new TorporError('internal', 'The kept sandbox has lost its network.');
-  return { record, attachment, credential, agentMs: AGENT_MS };
+  return { record, attachment, credential, isAdopted: true, agentMs: AGENT_MS, recorded };
 }
 
 /**
@@ -54,18 +60,20 @@ export async function adopt(
  */
 export async function goOn<T>(
   { runsc, faults }: RuntimeContext,
-  { record: { container } }: RunningContainer,
+  {
+    record: { container },
+    recorded,
+  }: { readonly record: Pick<InstanceRecord, 'container'>; readonly recorded: ReplacedFile },
   work: (signal: AbortSignal) => Promise<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  // First, so that the sentry takes up its sockets while the calls below are prepared.
-  await runsc.continueSentry(container.id);
   const failed = new AbortController();
   const continuing = runsc.continueFrozen(container.id, signal).then(() => faults.pass('runtime.continued'));
   continuing.catch((thrown: unknown) => failed.abort(thrown));
   const working = work(AbortSignal.any([signal, failed.signal]));
   await Promise.allSettled([continuing, working]);
   await continuing;
+  await recorded.durable;
   return working;
 }
 

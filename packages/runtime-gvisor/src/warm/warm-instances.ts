@@ -144,9 +144,9 @@ export class WarmInstances {
     try {
       const adopted = await adopt(this.#ctx, warm, request);
       const setUp = (bound: AbortSignal) => setUpRunning(this.#ctx, request, adopted, bound);
-      const started = await goOn(this.#ctx, adopted, setUp, signal);
+      const { started, answered } = await goOn(this.#ctx, adopted, setUp, signal);
       this.#removeOldRecord(warm.instance);
-      return { started: { ...started, adopted: true }, record: adopted.record };
+      return { started: { ...started, adopted: true }, record: adopted.record, answered };
     } catch (thrown) {
       // The engine destroys the instance of an aborted start.
       signal.throwIfAborted();

@@ -23,15 +23,16 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtime-shared';
+import type { ConnectToAgent } from '../cluster/follow-sandboxes.ts';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { runCommand } from '../sandbox/command.ts';
 import { OutputDecoder } from '../sandbox/output.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 import { waitForTransition } from '../sandbox/wait-for-transition.ts';
 import type { PreviewClient } from './preview-client.ts';
 
 export interface EngineSandboxesContext {
   readonly engine: Engine;
+  readonly connect: ConnectToAgent;
   readonly gateway: Pick<Gateway, 'urlOf'>;
   readonly previews: PreviewClient;
   readonly clock: Clock;
@@ -345,20 +346,16 @@ export class EngineSandboxes implements BuildSandboxes {
 
   /** Works with the agent, and keeps the sandbox awake meanwhile. */
   async #withAgent<T>(org: string, id: SandboxId, work: (agent: AgentClient) => Promise<T>): Promise<T> {
-    const { engine } = this.#ctx;
+    const { engine, connect } = this.#ctx;
     const releaseLease = engine.leases.hold(id);
-    const agent = connectToAgent(
-      await engine.agent(org, id).catch((thrown: unknown) => {
-        releaseLease();
-        throw thrown;
-      }),
-    );
+    let agent: AgentClient | undefined;
     try {
+      agent = await connect(org, id);
       return await work(agent);
     } catch (thrown) {
       throw fromAgentError(thrown, id);
     } finally {
-      agent.close();
+      agent?.close();
       releaseLease();
     }
   }

@@ -7,14 +7,21 @@ import {
   previewViewedSchema,
   TorporError,
 } from '@torpor/protocol';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { passOnToSandbox } from '../http/pass-on.ts';
 import { json } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
+import type { RouteContext } from '../route-context.ts';
 import { buildErrors, jobParams, ownerOf, refusal } from './route-schema.ts';
 
 const tags = ['builds'];
 const config = { deadline: 'lifecycle' } as const;
 
-export function previewRoutes(app: RoutesApp, builds: Builds): void {
+/** A preview is woken and paused on the node of its sandbox, where concurrent requests can share an attempt. */
+export function previewRoutes(app: RoutesApp, ctx: RouteContext, builds: Builds): void {
+  const isPassedOn = (request: FastifyRequest, reply: FastifyReply, id: string) =>
+    passOnToSandbox(ctx, request, reply, () => builds.previewSandbox(ownerOf(request), id));
+
   app.post(
     '/api/generation/:id/resume',
     {
@@ -32,14 +39,17 @@ export function previewRoutes(app: RoutesApp, builds: Builds): void {
         },
       },
     },
-    (request) =>
-      request.deadline
-        .run(() => builds.resume(ownerOf(request), request.params.id))
+    async (request, reply) => {
+      const { id } = request.params;
+      if (await isPassedOn(request, reply, id)) return reply;
+      return request.deadline
+        .run(() => builds.resume(ownerOf(request), id))
         .catch((thrown: unknown) => {
           // The wake continues and the next request joins it. The timeout proves nothing about the sandbox.
           const late = thrown instanceof TorporError && thrown.code === 'timeout';
           throw late ? new ResumeFailed('sandbox_unreachable', undefined, thrown) : thrown;
-        }),
+        });
+    },
   );
 
   app.post(
@@ -59,7 +69,11 @@ export function previewRoutes(app: RoutesApp, builds: Builds): void {
         },
       },
     },
-    (request) => request.deadline.run(() => builds.snapshot(ownerOf(request), request.params.id)),
+    async (request, reply) => {
+      const { id } = request.params;
+      if (await isPassedOn(request, reply, id)) return reply;
+      return request.deadline.run(() => builds.snapshot(ownerOf(request), id));
+    },
   );
 
   app.get(

@@ -9,6 +9,6 @@ export function buildRoutes(app: RoutesApp, ctx: RouteContext): void {
   const { builds } = ctx;
   if (builds === undefined) return;
   generationRoutes(app, ctx, builds);
-  previewRoutes(app, builds);
+  previewRoutes(app, ctx, builds);
   jobRoutes(app, ctx, builds);
 }

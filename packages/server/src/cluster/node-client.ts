@@ -1,48 +1,73 @@
 /** Requests of this node to another node on its own behalf, not on a client's. Only nodes can send them. */
-import { request as httpRequest } from 'node:http';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
 import type { HandOver, NodeAddress } from '@torpor/engine';
 import type { HopSigner } from '@torpor/gateway';
 import { TorporError } from '@torpor/protocol';
 
-/** The path of `routes/hand-over.ts`. */
-function handOverPath(sandboxId: string, org: string): string {
-  return `/v1/cluster/sandboxes/${sandboxId}/resume?org=${encodeURIComponent(org)}`;
-}
-
-export function handOverThrough(signer: HopSigner): HandOver {
-  return async (to, { id, org }) => {
-    await post(signer, to, handOverPath(id, org));
-  };
+interface NodeRequest {
+  readonly method: 'GET' | 'POST';
+  /** Path and query. */
+  readonly target: string;
+  /** Sent as JSON. */
+  readonly body?: unknown;
+  /** Ends the waiting, not what the other node does. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 const THIS_NODE = { remoteAddress: '', scheme: 'http', localPort: 0 } as const;
 
-async function post(signer: HopSigner, { node, address }: NodeAddress, target: string): Promise<void> {
+/** Sends a request, and resolves when the other node has answered with success. The caller must read the body. */
+export async function askNode(
+  signer: HopSigner,
+  { node, address }: NodeAddress,
+  { method, target, body, signal }: NodeRequest,
+): Promise<IncomingMessage> {
   const url = new URL(target, address);
-  const signed = { method: 'POST', target, host: url.host };
-  const { status, body } = await new Promise<{ status: number; body: string }>((resolve, reject) => {
+  const content = body === undefined ? '' : JSON.stringify(body);
+  const signed = { method, target, host: url.host };
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
     const outgoing = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, {
-      method: 'POST',
-      headers: { host: url.host, 'content-length': '0', 'torpor-hop': signer.sign(node, signed, THIS_NODE) },
+      method,
+      headers: {
+        host: url.host,
+        'torpor-hop': signer.sign(node, signed, THIS_NODE),
+        'content-length': Buffer.byteLength(content),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
       agent: false,
+      signal,
     });
-    outgoing.on('response', (response) => {
-      text(response).then((answer) => resolve({ status: response.statusCode ?? 0, body: answer }), reject);
-    });
+    let isConnected = false;
+    outgoing.on('socket', (socket) => socket.once('connect', () => (isConnected = true)));
+    outgoing.on('response', resolve);
     outgoing.on('error', (cause) =>
-      reject(
-        new TorporError('unreachable', `The node "${node}" does not answer.`, { details: { node }, cause }),
-      ),
+      reject(signal?.aborted === true ? signal.reason : noAnswer(node, isConnected, cause)),
     );
-    outgoing.end();
+    outgoing.end(content);
   });
-  if (status >= 200 && status < 300) return;
+  const status = response.statusCode ?? 0;
+  if (status >= 200 && status < 300) return response;
   throw (
-    errorIn(body) ??
+    errorIn(await text(response)) ??
     new TorporError('unreachable', `The node "${node}" answered with ${status}.`, { details: { node } })
   );
+}
+
+export function handOverThrough(signer: HopSigner): HandOver {
+  return async (to, { id, org }) => {
+    const target = `/v1/cluster/sandboxes/${id}/resume?org=${encodeURIComponent(org)}`;
+    (await askNode(signer, to, { method: 'POST', target })).resume();
+  };
+}
+
+function noAnswer(node: string, isConnected: boolean, cause: unknown): TorporError {
+  return new TorporError('unreachable', `The node "${node}" does not answer.`, {
+    retryAfterMs: 1_000,
+    details: { node, dispatched: isConnected ? 'unknown' : false },
+    cause,
+  });
 }
 
 function errorIn(body: string): TorporError | undefined {

@@ -47,13 +47,11 @@ export function buildOrderOf(body: E2bBuildStart, org: string): BuildOrder {
     force: body.force ?? false,
     startCommand: body.startCmd || undefined,
     readyCommand: body.readyCmd || undefined,
+    credentials: credentialsOf(body),
   };
 }
 
-function baseOf(
-  { fromImage, fromTemplate, fromImageRegistry }: E2bBuildStart,
-  org: string,
-): BuildOrder['base'] {
+function baseOf({ fromImage, fromTemplate }: E2bBuildStart, org: string): BuildOrder['base'] {
   if (!fromImage === !fromTemplate) throw invalid('Give "fromImage" or "fromTemplate", and not both.');
   if (fromTemplate) {
     const named = parseTemplateReference(fromTemplate, org);
@@ -62,10 +60,10 @@ function baseOf(
   }
   const reference = fromImage ?? '';
   if (E2B_BASE.test(reference)) return { is: 'template', name: 'base' };
-  return { is: 'image', reference, credentials: credentialsOf(fromImageRegistry ?? undefined) };
+  return { is: 'image', reference };
 }
 
-function credentialsOf(registry: z.infer<typeof registrySchema> | undefined) {
+function credentialsOf({ fromImageRegistry: registry }: E2bBuildStart) {
   switch (registry?.type) {
     case undefined:
       return undefined;

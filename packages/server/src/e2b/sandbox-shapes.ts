@@ -20,7 +20,7 @@ const CLIENT_ID = 'torpor';
 const NEVER = '9999-12-31T23:59:59.999Z';
 const MIB = 1024 * 1024;
 /** The default limits of the runtimes: upper bounds, not reservations. */
-const DEFAULT_LIMITS = { memoryMb: 4_096, diskMb: 10_240 };
+export const DEFAULT_LIMITS = { memoryMb: 4_096, diskMb: 10_240 };
 
 /** The resource limits of a sandbox, in whole numbers. */
 export function limitsOf({ cpus, memoryMb, diskMb }: Resources) {

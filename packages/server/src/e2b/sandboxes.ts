@@ -2,7 +2,7 @@
 import { pageOf, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
-import { passOnCreate } from '../http/place-create.ts';
+import { passOnCreate } from '../http/pass-on.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { runVerb } from '../http/run-verb.ts';
 import type { RouteContext } from '../route-context.ts';

@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StepCommand } from '@torpor/build-steps';
 import { tar } from '@torpor/host/testing';
-import { DEFAULT_TEMPLATE_BUILD_SETTINGS, TemplateBuilds } from '@torpor/template-builds';
+import { type BuildOrder, DEFAULT_TEMPLATE_BUILD_SETTINGS, TemplateBuilds } from '@torpor/template-builds';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type TestServer, testServer } from '../../testing/test-server.ts';
+import { connectThrough } from '../cluster/follow-sandboxes.ts';
 import type { AppContext } from '../route-context.ts';
 import { killSandboxesOf, stepSandboxes } from '../template-builds/engine-step-sandboxes.ts';
 
@@ -32,7 +33,10 @@ function recordingBuilds({ engine, db, clock, ids, images }: AppContext, serverI
     image: (_, reference, credentials) =>
       images.inRegistry(reference, { credentials, mayUseServerCredentials: false }),
     sandboxes: (options) => {
-      const real = stepSandboxes({ engine, clock, ids, lifetimeMs: 60_000 }, options);
+      const real = stepSandboxes(
+        { engine, connect: connectThrough(engine), clock, ids, lifetimeMs: 60_000 },
+        options,
+      );
       const files: string[] = [];
       return {
         ...real,
@@ -209,6 +213,25 @@ describe('a build', () => {
     expect((await ask('GET', '/templates/app')).body.builds[0]).toMatchObject({ buildID: equal });
   });
 
+  it('gives its template the processors and memory that it names, and those of its base otherwise', async () => {
+    const limits = { cpuCount: 1, memoryMB: 512 };
+    const { id } = await build({ steps: [run('sized')] }, 'app:sized', limits);
+    const shown = { cpuCount: 1, memoryMB: 512 };
+    expect((await ask('GET', '/templates/app:sized')).body).toMatchObject(shown);
+    expect(
+      (await ask('GET', '/templates/app')).body.builds.find(({ buildID = '' }) => buildID === id),
+    ).toMatchObject(shown);
+    const create = await ask('POST', '/v2/sandboxes', { templateID: 'app:sized' });
+    expect((await ask('GET', `/sandboxes/${create.body.sandboxID}`)).body).toMatchObject(shown);
+    await build({ fromTemplate: 'app:sized', steps: [run('child')] }, 'app:child', { memoryMB: 1_024 });
+    const { resources } = await server.world.engine.template('default', 'app:child');
+    expect(resources).toEqual({ cpus: 1, memoryMb: 1_024 });
+    await build({ steps: [run('disk')] }, 'app:disk', { minFreeDiskMb: 20_000 });
+    expect((await server.world.engine.template('default', 'app:disk')).resources).toEqual({ diskMb: 20_000 });
+    for (const refused of [{ cpuCount: 0 }, { memoryMB: 64 }, { memoryMB: 1e9 }, { cpuCount: 1.5 }])
+      expect(await ask('POST', '/v3/templates', { name: 'app', ...refused })).toMatchObject({ status: 400 });
+  });
+
   it('that fails names the step, leaves no sandbox and changes no template', async () => {
     const before = await server.world.engine.template('default', 'app');
     const { id, status, reason } = await build({ steps: [run('ok'), run('fail now')] });
@@ -272,26 +295,55 @@ describe('a build', () => {
     release();
   });
 
-  it('of a server that died ends as an error, and its sandboxes are killed', async () => {
+  it('of a server that died is run again behind its last finished step, and its sandboxes are killed', async () => {
     const dead = recordingBuilds(server.ctx, 'a dead server');
-    const { id } = await dead.create('default', 'app', ['app']);
-    await dead.begin('default', 'app', id, {
-      base: { is: 'template', name: 'base' },
-      steps: [{ is: 'run', force: true, command: 'hang', user: undefined }],
-      force: false,
-      startCommand: undefined,
-      readyCommand: undefined,
-    });
-    await expect.poll(() => left(id)).toHaveLength(1);
+    const { id } = await abandonedBy(dead, {});
+    const [before] = await left(id);
     await builds.start();
-    const { body } = await ask('GET', `/templates/app/builds/${id}/status`);
-    expect(body).toMatchObject({
-      status: 'error',
-      reason: { message: expect.stringMatching(/server stopped/) },
-    });
+    await expect.poll(() => ran.map(({ command }) => command)).toEqual(['done', 'hang', 'hang']);
+    expect((await left(id)).map((sandbox) => sandbox.id)).not.toContain(before?.id);
+    release();
+    const { status, logEntries } = await ended(id);
+    expect(status).toBe('ready');
+    expect(logEntries.map(({ message }: { message: string }) => message)).toEqual(
+      expect.arrayContaining([expect.stringMatching(/server stopped/), 'CACHED [1/2] RUN done']),
+    );
     expect(await left(id)).toEqual([]);
     await dead.stop();
+    expect(await ended(id)).toMatchObject({ status: 'ready' });
   });
+
+  it('of a server that died ends as an error when it needs credentials, or has ended three servers', async () => {
+    const dead = recordingBuilds(server.ctx, 'a dead server');
+    const secret = await abandonedBy(dead, { credentials: { username: 'ada', password: 'p' } });
+    const deadly = await abandonedBy(dead, {});
+    await server.world.db.transaction((tx) =>
+      tx.query('UPDATE template_builds SET runs = 3 WHERE id = $1', [deadly.id]),
+    );
+    await builds.start();
+    for (const { id } of [secret, deadly]) {
+      expect(await ended(id)).toMatchObject({
+        status: 'error',
+        reason: { message: expect.stringMatching(/server stopped/) },
+      });
+      expect(await left(id)).toEqual([]);
+    }
+    await dead.stop();
+  });
+
+  /** A build whose second step hangs in a server that has no lease. */
+  async function abandonedBy(dead: TemplateBuilds, more: Partial<BuildOrder>) {
+    const made = await dead.create('default', 'app', ['app']);
+    const step = (command: string, force: boolean) => ({ is: 'run', force, command }) as const;
+    await dead.begin('default', 'app', made.id, {
+      base: { is: 'template', name: 'base' },
+      steps: [step('done', false), step('hang', true)],
+      force: false,
+      ...more,
+    });
+    await expect.poll(() => ran.at(-1)?.command).toBe('hang');
+    return made;
+  }
 
   async function left(id: string) {
     const filter = {

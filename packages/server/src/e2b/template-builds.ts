@@ -6,6 +6,7 @@ import { z } from 'zod';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { withStallTimeout } from '../http/stall-timeout.ts';
 import type { RouteContext } from '../route-context.ts';
+import { buildLimitFields, resourcesOf } from './build-limits.ts';
 import { buildOrderOf, buildStartSchema } from './build-request.ts';
 import { buildNamesOf } from './template-reference.ts';
 import { UploadLinks, uploadQuerySchema } from './upload-links.ts';
@@ -15,8 +16,7 @@ const createSchema = z.object({
   /** Earlier versions of the API have an alias instead of a name. */
   alias: z.string().max(300).nullish(),
   tags: z.array(z.string().max(100)).max(100).nullish(),
-  cpuCount: z.number().nullish(),
-  memoryMB: z.number().nullish(),
+  ...buildLimitFields,
 });
 
 const buildParams = z.object({ id: z.string().min(1).max(200), build: z.string().min(1).max(100) });
@@ -38,13 +38,15 @@ export function e2bTemplateBuildRoutes(app: RoutesApp, ctx: RouteContext): void 
   for (const path of ['/v3/templates', '/v2/templates']) {
     app.post(path, { schema: { hide: true, body: createSchema } }, async (request, reply) => {
       const { org } = request.identity;
-      const { name, alias, tags } = request.body;
+      const { name, alias, tags, ...limits } = request.body;
       const wanted = buildNamesOf(name || alias || '', tags ?? [], org);
       if (BUILT_IN.includes(wanted.template))
         throw new TorporError('conflict', `The name "${wanted.template}" belongs to a built-in template.`, {
           hint: 'Choose another name.',
         });
-      const { id } = await request.deadline.run(() => builds.create(org, wanted.template, wanted.names));
+      const { id } = await request.deadline.run(() =>
+        builds.create(org, wanted.template, wanted.names, resourcesOf(limits)),
+      );
       return reply.code(202).send({
         templateID: wanted.template,
         buildID: id,

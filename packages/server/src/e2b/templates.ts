@@ -170,19 +170,19 @@ function versionShape(template: TemplateView, makers: readonly TemplateBuild[]) 
     createdAt: at,
     updatedAt: at,
     finishedAt: at,
-    ...limitsOf({}),
+    ...limitsOf(template.resources),
     envdVersion: ENVD_VERSION,
   };
 }
 
-function builtShape({ id, status, createdAt, updatedAt, finishedAt }: TemplateBuild) {
+function builtShape({ id, status, resources, createdAt, updatedAt, finishedAt }: TemplateBuild) {
   return {
     buildID: id,
     status,
     createdAt: new Date(createdAt).toISOString(),
     updatedAt: new Date(updatedAt).toISOString(),
     ...(finishedAt === null ? {} : { finishedAt: new Date(finishedAt).toISOString() }),
-    ...limitsOf({}),
+    ...limitsOf(resources),
     envdVersion: ENVD_VERSION,
   };
 }
@@ -201,7 +201,7 @@ function templateShape({ name, all }: Versions, makers: readonly TemplateBuild[]
     templateID: name,
     buildID,
     buildStatus: status,
-    ...limitsOf({}),
+    ...limitsOf(first.resources),
     public: first.builtIn,
     aliases: [name],
     names: [name],

@@ -3,6 +3,7 @@
  * log line and is counted. Events of other servers' operations are left out, so that several servers on one database
  * do not count twice. Events without an operation are counted by each server.
  */
+import { setImmediate } from 'node:timers/promises';
 import type { Database, Queryable } from '@torpor/engine';
 import type { EventType } from '@torpor/protocol';
 import { z } from 'zod';
@@ -71,7 +72,9 @@ export async function watchLedger(ctx: LedgerWatchContext): Promise<() => Promis
   const look = () => {
     again = true;
     if (stopped) return;
-    reading ??= readOn()
+    // The operation that wrote the event goes on first: nobody waits for the log.
+    reading ??= setImmediate()
+      .then(readOn)
       .catch((thrown: unknown) => log.warn({ error: thrown }, 'the ledger could not be read'))
       .finally(() => {
         reading = undefined;

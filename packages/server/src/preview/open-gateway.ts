@@ -11,6 +11,7 @@ import {
   type Keys,
 } from '@torpor/gateway';
 import { TorporError } from '@torpor/protocol';
+import { usedLinks } from '../cluster/used-links.ts';
 import { hashKey, parseKey } from '../keys/api-key.ts';
 import { identify } from '../keys/identity.ts';
 import { findKey } from '../keys/key-table.ts';
@@ -52,6 +53,7 @@ export function openGateway(ctx: OpenGatewayContext): Gateway {
     checkSignature,
     settings,
     observe: observer(ctx),
+    ...(ctx.signer === undefined ? {} : { usedLinks: usedLinks(ctx) }),
     hop: ctx.signer === undefined ? undefined : hopParts(ctx, ctx.signer),
   });
   metrics.watchWaitingRequests(() => gateway.queuedRequests);

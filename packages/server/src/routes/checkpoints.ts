@@ -10,6 +10,7 @@ import {
 } from '@torpor/protocol';
 import { z } from 'zod';
 import { actorIn } from '../http/caller.ts';
+import { passOn } from '../http/pass-on.ts';
 import { checkpointParams, errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -122,8 +123,10 @@ export function checkpointRoutes(app: RoutesApp, ctx: RouteContext): void {
         },
       },
     },
-    async (request) => {
+    async (request, reply) => {
       const { id } = request.params;
+      // The node that has the bytes on its disk need not fetch them.
+      if (await passOn(ctx, request, reply, (directory) => directory.locateCheckpoint(id))) return reply;
       return request.deadline.run(() =>
         replays.once(request, id, async () => ({ body: await engine.verify(request.identity.org, id) })),
       );

@@ -17,6 +17,7 @@ import {
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { ownerOf } from '../builds/route-schema.ts';
+import { passOnToSandbox } from '../http/pass-on.ts';
 import { errors, json, limitQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import type { RouteContext } from '../route-context.ts';
@@ -115,15 +116,30 @@ export function jobRoutes(app: RoutesApp, ctx: RouteContext): void {
         },
       },
     },
-    async (request) => {
+    async (request, reply) => {
       const { id } = request.params;
       const graceMs = request.query.graceSeconds * 1_000;
+      if (await passOnToSandbox(ctx, request, reply, () => sandboxOf(ctx, request, id))) return reply;
       return ctx.replays.once(request, id, async () => {
         await refuseBuild(ctx, request, id);
         return { body: viewJob(await endJob(ctx, request, id, graceMs)) };
       });
     },
   );
+}
+
+/** Null for a build, and for a job that does not exist. */
+async function sandboxOf(
+  { engine }: RouteContext,
+  request: FastifyRequest,
+  id: JobId,
+): Promise<SandboxId | null> {
+  try {
+    return (await engine.job(request.identity.org, id)).sandboxId;
+  } catch (thrown) {
+    if (isNotFound(thrown)) return null;
+    throw thrown;
+  }
 }
 
 async function anyJob(ctx: RouteContext, request: FastifyRequest, id: JobId): Promise<AnyJobView> {

@@ -15,7 +15,7 @@ import {
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { actorIn } from '../http/caller.ts';
-import { passOnCreate } from '../http/place-create.ts';
+import { passOnCreate } from '../http/pass-on.ts';
 import { errors, json, pageQuery, sandboxParams } from '../http/route-schema.ts';
 import type { RoutesApp } from '../http/routes-app.ts';
 import { runVerb } from '../http/run-verb.ts';

@@ -1,20 +1,19 @@
 /** The port of sessions to the program in a sandbox, implemented with the agent. */
-import type { Engine } from '@torpor/engine';
 import { type AgentClient, agentError } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { DeliveryReceipt, ProgramOutput, TurnMessage, TurnPort } from '@torpor/sessions';
+import type { ConnectToAgent } from '../cluster/follow-sandboxes.ts';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { startRequest } from '../sandbox/command.ts';
 import { endOf } from '../sandbox/command-end.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
 /** Relative to the home directory of the sandbox's user. */
 const HISTORY_FILE = '.torpor-history.json';
 
-export function agentTurnPort(engine: Pick<Engine, 'agent'>): TurnPort {
+export function agentTurnPort(connect: ConnectToAgent): TurnPort {
   return {
     async deliver(org, id, order, signal) {
-      const agent = connectToAgent(await engine.agent(org, id));
+      const agent = await connect(org, id);
       try {
         return await deliver(agent, order, signal);
       } catch (thrown) {
@@ -25,7 +24,7 @@ export function agentTurnPort(engine: Pick<Engine, 'agent'>): TurnPort {
     },
 
     async *listen(org, id, tag, from, signal) {
-      const agent = connectToAgent(await engine.agent(org, id));
+      const agent = await connect(org, id);
       try {
         yield* listen(agent, tag, from, signal);
       } catch (thrown) {

@@ -6,13 +6,14 @@ import type { Clock, Engine, Ids } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
 import { type SandboxId, TorporError } from '@torpor/protocol';
 import type { TemplateBuildsContext } from '@torpor/template-builds';
+import type { ConnectToAgent } from '../cluster/follow-sandboxes.ts';
 import { fromAgentError } from '../sandbox/agent-failure.ts';
 import { runCommand } from '../sandbox/command.ts';
 import { OutputDecoder } from '../sandbox/output.ts';
-import { connectToAgent } from '../sandbox/sandbox-connection.ts';
 
 export interface StepContext {
   readonly engine: Engine;
+  readonly connect: ConnectToAgent;
   readonly clock: Clock;
   readonly ids: Pick<Ids, 'next'>;
   /** No sandbox of a build lives longer than this. */
@@ -35,10 +36,11 @@ export function stepSandboxes(
       const [newest] = await engine.namedCheckpoints(org, name, 1);
       return newest?.id;
     },
-    create: async (origin) => {
+    create: async (origin, resources = {}) => {
       signal.throwIfAborted();
       const { sandbox } = await engine.create(caller, {
         ...origin,
+        resources,
         metadata: { [BUILD_KEY]: buildId },
         timeoutSeconds: Math.max(1, Math.ceil(ctx.lifetimeMs / 1_000)),
         onTimeout: 'kill',
@@ -48,7 +50,7 @@ export function stepSandboxes(
     },
     run: async ({ id }, { quiet = false, ...command }) => {
       const text = new OutputDecoder();
-      return withAgent(engine, org, id, async (agent) => {
+      return withAgent(ctx, org, id, async (agent) => {
         const order = { ...command, tag: ids.next('req') };
         for await (const event of runCommand(agent, clock, order, signal)) {
           if (!quiet && (event.is === 'stdout' || event.is === 'stderr'))
@@ -59,11 +61,11 @@ export function stepSandboxes(
       });
     },
     write: ({ id }, path, content) =>
-      withAgent(engine, org, id, async (agent) => {
+      withAgent(ctx, org, id, async (agent) => {
         await agent.files.write(path, Readable.from(content), { user: 'root', signal });
       }),
     read: ({ id }, path) =>
-      withAgent(engine, org, id, async (agent) =>
+      withAgent(ctx, org, id, async (agent) =>
         buffer(await agent.files.read(path, { user: 'root', signal })),
       ),
     seal: async ({ id }, name) => {
@@ -90,7 +92,7 @@ async function kill(engine: Engine, org: string, id: SandboxId): Promise<void> {
 
 /** Works with the agent, and keeps the sandbox awake meanwhile. */
 async function withAgent<T>(
-  engine: Engine,
+  { engine, connect }: StepContext,
   org: string,
   id: SandboxId,
   work: (agent: AgentClient) => Promise<T>,
@@ -98,7 +100,7 @@ async function withAgent<T>(
   const releaseLease = engine.leases.hold(id);
   let agent: AgentClient | undefined;
   try {
-    agent = connectToAgent(await engine.agent(org, id));
+    agent = await connect(org, id);
     return await work(agent);
   } catch (thrown) {
     throw fromAgentError(thrown, id);

@@ -9,7 +9,7 @@ import { failureOf } from '@torpor/engine/testing';
 import { type TarEntry, tar } from '@torpor/host/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { sourcesIn } from './archive-sources.ts';
-import { FileStore } from './file-store.ts';
+import { FileStore, type FindRemoteUpload } from './file-store.ts';
 
 const HASH = 'a'.repeat(64);
 const DAY = 86_400_000;
@@ -37,7 +37,7 @@ const stored = async () =>
   (await readdir(directory, { recursive: true })).filter((name) => name.includes('.'));
 
 async function copied(source: string) {
-  const { items, isDirectory } = sourcesIn(await store.open('org', HASH), source)[0] ?? { items: [] };
+  const { items, isDirectory } = sourcesIn(await store.open('org', HASH, signal), source)[0] ?? { items: [] };
   const contents = [];
   for (const { path, type, target, content } of items)
     contents.push([path, type, target ?? (content === undefined ? '' : String(await buffer(content())))]);
@@ -96,7 +96,7 @@ describe('an uploaded archive', () => {
   it('with a time that is none is accepted', async () => {
     const times = ['soon', '-5', '1e99'].map((mtime, i) => ({ name: `f${i}`, records: { mtime } }));
     await send(archive(...times));
-    const { entries } = await store.open('org', HASH);
+    const { entries } = await store.open('org', HASH, signal);
     expect(entries.map(({ mtime }) => mtime)).toEqual([0, 0, 8 ** 11 - 1]);
   });
 
@@ -156,7 +156,7 @@ describe('an uploaded archive', () => {
     await expect(store.has('org', '../x')).rejects.toMatchObject({ code: 'invalid_request' });
     const [file = ''] = (await stored()).filter((name) => name.endsWith('.tar'));
     await writeFile(join(directory, file), Buffer.alloc(2_048, 'x'));
-    await expect(store.open('org', HASH)).rejects.toMatchObject({ code: 'not_found' });
+    await expect(store.open('org', HASH, signal)).rejects.toMatchObject({ code: 'not_found' });
 
     await send(archive({ name: 'a', content: 'B' }));
     await store.expire();
@@ -164,5 +164,38 @@ describe('an uploaded archive', () => {
     for (const name of await stored()) await utimes(join(directory, name), new Date(0), new Date(0));
     await store.expire();
     expect(await stored()).toEqual([]);
+  });
+});
+
+describe('an upload that another node has', () => {
+  let other: string;
+  beforeEach(async () => {
+    other = await mkdtemp(join(tmpdir(), 'torpor-files-'));
+  });
+  afterEach(() => rm(other, { recursive: true }));
+  const settings = { fileBytes: 1_000_000, fileTotalBytes: 4_000_000, fileKeepMs: 7 * DAY };
+  const asking = (elsewhere: FindRemoteUpload) =>
+    new FileStore({ directory: other, clock: systemClock, settings, elsewhere });
+
+  it('is found, and fetched when it is used', async () => {
+    await send(archive({ name: 'a', content: 'A' }));
+    const node = asking((org, hash) => store.own(org, hash));
+    expect([await node.has('org', HASH), await node.has('another', HASH)]).toEqual([true, false]);
+    expect(await node.own('org', HASH)).toBeUndefined();
+    const { entries } = await node.open('org', HASH, signal);
+    expect(entries.map(({ path }) => path)).toEqual(['a']);
+    const kept = await node.own('org', HASH);
+    kept?.content.destroy();
+    expect(kept).toBeDefined();
+  });
+
+  it('is missing when it arrives with other bytes', async () => {
+    await send(archive({ name: 'a', content: 'A' }));
+    const node = asking(async (org, hash) => {
+      const found = await store.own(org, hash);
+      return found && { ...found, sha256: 'b'.repeat(64) };
+    });
+    await expect(node.open('org', HASH, signal)).rejects.toMatchObject({ code: 'not_found' });
+    expect(await node.own('org', HASH)).toBeUndefined();
   });
 });

@@ -6,6 +6,8 @@
  *
  * An upload is two files: the archive without compression, named by its digest, and a record named by the client's hash.
  * The record is written last, so a crash leaves no record of an incomplete archive.
+ *
+ * Each node has its own uploads. A build that runs on another node than the one that got an upload fetches it from there.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -32,8 +34,23 @@ export interface StoredArchive {
   readonly entries: readonly ArchiveEntry[];
 }
 
+/** An upload of another node. The reader must read or destroy the content. */
+export interface RemoteUpload {
+  readonly sha256: string;
+  readonly content: Readable;
+}
+
+/** Undefined when no other node has the upload. */
+export type FindRemoteUpload = (
+  org: string,
+  hash: string,
+  signal?: AbortSignal,
+) => Promise<RemoteUpload | undefined>;
+
 export interface FileStoreContext {
   readonly directory: string;
+  /** Absent on a server that is alone. */
+  readonly elsewhere?: FindRemoteUpload | undefined;
   readonly clock: Clock;
   readonly settings: Pick<TemplateBuildSettings, 'fileBytes' | 'fileTotalBytes' | 'fileKeepMs'>;
 }
@@ -53,13 +70,17 @@ export class FileStore {
     this.#ctx = ctx;
   }
 
+  /** Whether this node or another one has the upload. */
   async has(org: string, hash: string): Promise<boolean> {
-    return (await this.#record(org, hash)) !== undefined;
+    if ((await this.#record(org, hash)) !== undefined) return true;
+    const found = await this.#ctx.elsewhere?.(org, hash);
+    found?.content.destroy();
+    return found !== undefined;
   }
 
-  /** The upload with this hash, verified. */
-  async open(org: string, hash: string): Promise<StoredArchive> {
-    const record = await this.#record(org, hash);
+  /** The upload with this hash, verified. Fetched first when only another node has it. */
+  async open(org: string, hash: string, signal: AbortSignal): Promise<StoredArchive> {
+    const record = (await this.#record(org, hash)) ?? (await this.#fetch(org, hash, signal));
     if (record === undefined) throw missing(hash);
     const path = this.#archive(org, record.sha256);
     if ((await sha256OfFile(path).catch(() => undefined)) !== record.sha256) {
@@ -69,18 +90,34 @@ export class FileStore {
     return { path, entries: record.entries };
   }
 
-  /** Replaces an earlier upload with the same hash. A failed upload leaves nothing. */
+  /** The upload as this node has it, for another node, which verifies it. */
+  async own(org: string, hash: string): Promise<RemoteUpload | undefined> {
+    const record = await this.#record(org, hash);
+    if (record === undefined) return undefined;
+    return { sha256: record.sha256, content: createReadStream(this.#archive(org, record.sha256)) };
+  }
+
+  async #fetch(org: string, hash: string, signal: AbortSignal) {
+    const found = await this.#ctx.elsewhere?.(org, hash, signal);
+    if (found === undefined) return undefined;
+    await this.receive(org, hash, found.content, signal, found.sha256);
+    return this.#record(org, hash);
+  }
+
+  /** Replaces an earlier upload with the same hash. A failed upload leaves nothing. `wanted`: the digest that it must have. */
   async receive(
     org: string,
     hash: string,
     source: AsyncIterable<Buffer>,
     signal: AbortSignal,
+    wanted?: string,
   ): Promise<void> {
     const directory = this.#directory(org);
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const unfinished = join(directory, `${randomBytes(8).toString('hex')}.part`);
     try {
       const { sha256, bytes, entries } = await this.#write(unfinished, source, signal);
+      if (wanted !== undefined && sha256 !== wanted) throw missing(hash);
       await this.#changes.run(org, async () => {
         await this.#makeRoom(org, bytes);
         await rename(unfinished, this.#archive(org, sha256));
