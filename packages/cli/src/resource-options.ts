@@ -10,7 +10,7 @@ export interface ResourceOptions {
   disk?: number;
 }
 
-/** Completes the help of these options for a template. */
+/** Completes the help of the options for a template. */
 export const LIMITS_OF_TEMPLATE = ' of its sandboxes, unless their create names one';
 
 export function addResourceOptions(command: Command, whose = ''): Command {
