@@ -2,11 +2,6 @@
  * Records which test file made which temporary directory. Everything that tests leave behind (processes, mounts, network
  * namespaces) names such a directory, so `leftovers.ts` finds it at the end of the run and can say where it is from.
  */
-
-/**
- * Records which test file made which temporary directory. Everything that tests leave behind (processes, mounts, network
- * namespaces) names such a directory, so `leftovers.ts` finds it at the end of the run and can say where it is from.
- */
 import fs, { appendFileSync, realpathSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { expect, inject } from 'vitest';
