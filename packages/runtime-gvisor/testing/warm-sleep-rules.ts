@@ -87,7 +87,8 @@ export function describeWarmSleep(only?: readonly string[]): void {
     const { instance, next, checkpoint } = await asleep();
     const { container } = world.recordOf(instance);
     const [pid] = await pidsOf(container.id);
-    expect(await readFile(`/proc/${pid}/stat`, 'utf8')).toContain(') T ');
+    // The kernel stops the threads of a process one after the other.
+    await expect.poll(() => readFile(`/proc/${pid}/stat`, 'utf8')).toContain(') T ');
     expect(isWarm(instance, checkpoint)).toBe(true);
     expect(await listedInstances(world.runtime)).toEqual([]);
 

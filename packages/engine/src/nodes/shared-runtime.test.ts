@@ -28,6 +28,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a sandbox whose instance eve
   async function die(): Promise<void> {
     await cluster.expire('a');
     await b.engine.renewLease();
+    await b.engine.fenceDeadNodes();
     await b.engine.reconcile();
   }
 

@@ -46,7 +46,11 @@ export async function chooseUser(
   random: (below: number) => number = randomInt,
 ): Promise<number> {
   const running = new Set<number>();
-  for (const facts of await host.all()) for (const user of await host.userIds(facts)) running.add(user);
+  for (const facts of await host.all()) {
+    // A zombie waits for its parent, which may take long. It runs nothing, and no signal has an effect on it.
+    if (facts.state === 'dead') continue;
+    for (const user of await host.userIds(facts)) running.add(user);
+  }
   for (let tries = 0; tries < TRIES; tries++) {
     const user = first + random(count);
     if (!taken.has(user) && !running.has(user)) return user;
