@@ -49,17 +49,23 @@ function marksOf(records: string): Mark[] {
     .filter(Boolean)
     .map((line) => {
       const [directory = '', file = ''] = line.split('\t');
-      const tags = [directory, join(directory, 'data'), join(directory, 'again')].map(tagOf);
-      return {
-        file: relative(process.cwd(), file),
-        texts: [directory, ...tags.flatMap((tag) => [`/run/torpor/${tag}/`, `/run/netns/${tag}-`])],
-      };
+      const dataDirs = [directory, ...DATA_DIRS.map((name) => join(directory, name))];
+      return { file: relative(process.cwd(), file), texts: [directory, ...dataDirs.flatMap(namesOnHost)] };
     });
 }
 
-/** As the gVisor runtime names what belongs to a data directory. */
-function tagOf(dataDir: string): string {
-  return createHash('sha256').update(dataDir).digest('hex').slice(0, 6);
+/** Where tests put data directories in their temporary directory. */
+const DATA_DIRS = ['data', 'again', 'disk/data'];
+
+/** How the runtimes name what belongs to a data directory and lies outside of it. */
+function namesOnHost(dataDir: string): string[] {
+  const gvisor = digestOf(dataDir).slice(0, 6);
+  const processes = digestOf(join(dataDir, 'process')).slice(0, 12);
+  return [`/run/torpor/${gvisor}/`, `/run/netns/${gvisor}-`, `/var/lib/torpor/process/${processes}/`];
+}
+
+function digestOf(path: string): string {
+  return createHash('sha256').update(path).digest('hex');
 }
 
 /** One line for each thing on the host that names one of the recorded directories. */

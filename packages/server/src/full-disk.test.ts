@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { canMount, withSmallDisk } from '@torpor/engine/testing';
+import { hostProcesses } from '@torpor/host';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 const MAIN = join(import.meta.dirname, 'main.ts');
@@ -59,6 +60,14 @@ describe.skipIf(!canMount())('a server on a disk that fills up', () => {
     await exited;
   }
 
+  /** Sandboxes outlive their server. */
+  async function killSandboxes(instances: string): Promise<void> {
+    for (const { pid } of await hostProcesses().all()) {
+      const environment = await readFile(`/proc/${pid}/environ`, 'latin1').catch(() => '');
+      if (environment.includes(instances)) process.kill(pid, 'SIGKILL');
+    }
+  }
+
   async function onSmallDisk(work: () => Promise<void>): Promise<void> {
     await withSmallDisk(disk, DISK_KIB, async () => {
       let instances: string | undefined;
@@ -70,7 +79,10 @@ describe.skipIf(!canMount())('a server on a disk that fills up', () => {
         for (const child of children.splice(0)) {
           if (child.exitCode === null && child.signalCode === null) await stop(child, 'SIGKILL');
         }
-        if (instances !== undefined) await rm(instances, { recursive: true, force: true });
+        if (instances !== undefined) {
+          await killSandboxes(instances);
+          await rm(instances, { recursive: true, force: true });
+        }
       }
     });
   }
