@@ -115,7 +115,7 @@ export class Rounds {
     return this.#ctx.node.renew(this.#ctx);
   }
 
-  /** Looks at the leases of the other nodes, and takes over from those that have ended. */
+  /** Looks at the leases of the other nodes, and takes over from nodes whose lease has ended. */
   fenceDeadNodes(): Promise<void> {
     return fenceDeadNodes(this.#ctx);
   }

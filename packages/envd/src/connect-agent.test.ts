@@ -87,7 +87,7 @@ describe('the client of an agent', () => {
     client.close();
   });
 
-  it('connects again when the connection that was opened before has failed, and closes one that is not used', async () => {
+  it('connects again when the connection that was opened before has failed, and closes an unused connection', async () => {
     const server = await serve((_, response) => void response.writeHead(204).end());
     const { port } = server.address() as AddressInfo;
     const client = connectAgent({ baseUrl: `http://127.0.0.1:${port}` });

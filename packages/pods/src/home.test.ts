@@ -22,7 +22,7 @@ describe('the home of objects in a Kubernetes cluster', () => {
     expect(await homeIn(join(directory, 'other'), 'shared')).toBe('shared');
   });
 
-  it('is not given up by a server that was alone and becomes a node: its objects would be found by nobody', async () => {
+  it('is not given up by a server that was alone and becomes a node: no server would find its objects', async () => {
     await homeIn(directory);
     await expect(homeIn(directory, 'shared')).rejects.toMatchObject({ code: 'conflict' });
   });

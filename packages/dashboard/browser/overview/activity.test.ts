@@ -38,7 +38,7 @@ describe('the lanes of sandboxes', () => {
     ]);
   });
 
-  it('are those that changed last, in an order that does not change with them', () => {
+  it('are the sandboxes that changed last, in an order that stays the same when they change again', () => {
     const all = [1, 2, 3].map((n) => sandbox(`s${n}`, 'running', ago(30 - n)));
     const events = [change('s1', 1, 'resuming', 'running'), change('s3', 2, 'resuming', 'running')];
     expect(lanesOf(events, all, range, 2).map(({ sandbox: { id } }) => id)).toEqual(['sbx_s3', 'sbx_s1']);

@@ -12,7 +12,7 @@ const BEGINS: ReadonlySet<string> = new Set([
   'sandbox.killing',
 ]);
 
-/** A snapshot of a running sandbox may be a pause and a wake. Nobody waited for that wake. */
+/** A snapshot of a running sandbox may be a pause and a wake. No visitor waited for that wake. */
 function ofSnapshots(events: readonly EventView[]): ReadonlySet<string | null> {
   const begins = events.filter(
     ({ type, data }) => type === 'sandbox.resuming' && data['reason'] === 'snapshot',

@@ -39,7 +39,7 @@ export async function nameCheckpointAsTemplates(
   }
   requireForkable(ctx, checkpoint);
   await inspectWhole(ctx, checkpoint);
-  // Services, environment and limits are those that a fork would get, unless the caller names others.
+  // A fork would get the same services, environment and limits, unless the caller names others.
   const source = checkpoint.sandboxId === null ? undefined : await findSandbox(ctx.db, checkpoint.sandboxId);
   const template: Omit<Template, 'name'> = {
     org,

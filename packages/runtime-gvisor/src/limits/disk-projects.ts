@@ -193,7 +193,7 @@ export class DiskProjects {
     }
   }
 
-  /** The usage of the sealed layers of the sandbox: of those that are counted, and of the others. */
+  /** The usage of the sealed layers of the sandbox: of the layers that the project counts, and of the others. */
   async #sealedUsage({ lower, upper }: Stack, counted: ReadonlySet<LayerId>): Promise<[Usage, Usage]> {
     const [own, others]: [Usage[], Usage[]] = [[], []];
     await forEachBounded(ownLayers({ lower, upper }), CALLS_AT_ONCE, async (id) => {

@@ -125,7 +125,7 @@ describe.skipIf(program === undefined)('runsc', () => {
     });
   });
 
-  describe('a freeze whose end nobody has recorded', () => {
+  describe('a freeze whose end is not recorded', () => {
     const freezing = () => readdir(join(world.top, 'root'));
     const socketOf = ({ id }: Container) => join(world.top, 'root', `runsc-${id}.sock`);
 
