@@ -85,9 +85,9 @@ export class SandboxNetwork {
   }
 
   /**
-   * Sets the policy of an attached instance and lets its connections through again. For an instance that an earlier process
-   * attached, and for one that goes to sleep in memory or wakes. Before this call such an instance reaches nothing. Returns
-   * undefined when the instance is not attached.
+   * Ends the hold on an attached instance: from now on its connections are decided by this policy. Called when an instance is
+   * thawed, kept in memory (with a policy that allows nothing) or adopted, and for instances that an earlier process attached.
+   * Returns undefined when the instance is not attached.
    */
   async reopen(name: string, network: Network): Promise<Attachment | undefined> {
     const policy = policyOf(network);

@@ -57,8 +57,9 @@ export async function captureInstance(
 }
 
 /**
- * Lets nothing through the network of a frozen instance that may be kept, in place of refusing new connections. That takes a
- * program, for which neither a snapshot nor a wake has to wait then. `thaw` sets the policy again.
+ * Sets the network policy of a frozen instance that may be kept to "nothing is allowed", and removes the rule of the firewall
+ * that refused new connections. Removing the rule starts a program. It is done here, beside the other work of a capture, so
+ * that neither a snapshot nor a wake waits for it. `thaw` sets the policy of the sandbox again.
  */
 async function cutOff({ network, report }: RuntimeContext, { container }: InstanceRecord): Promise<void> {
   await network
@@ -113,17 +114,16 @@ async function keepFiles(
   return { layers, warmth: { warm: false, why } };
 }
 
-/** How often connections that are still open are reset again, and how long a reset may take to arrive. */
+/** How often connections that are still open are reset, and how long to wait between two tries. */
 const RESET_TRIES = 10;
-const RESET_ARRIVES_MS = 20;
+const RESET_RETRY_MS = 20;
 
 /**
- * Has the sandbox write its memory image, unpacked.
+ * Resets the connections to the outside (`connection-resets.ts` of the network says why), and has the sentry write the memory
+ * image, unpacked.
  *
- * Connections to the outside are reset first; `connection-resets.ts` of the network says why.
- *
- * The sandbox itself writes the image, into memory that counts as its own. Its limits are therefore lifted here. They are
- * set again when the sandbox is thawed or kept in memory.
+ * The kernel charges the image to the control group of the sandbox. So this lifts the limits of the sandbox. They are set
+ * again when the sandbox is thawed or kept in memory.
  */
 export async function writeMemory(
   ctx: RuntimeContext,
@@ -162,7 +162,7 @@ async function resetConnections(
         details: { connections: open.slice(0, 10) },
       });
     }
-    await clock.sleep(RESET_ARRIVES_MS, signal);
+    await clock.sleep(RESET_RETRY_MS, signal);
   }
 }
 
@@ -223,12 +223,15 @@ function claimStack(
 ): Promise<void> {
   const { merged, runsc, tools } = record;
   const own: LayerId[] = merged === null ? [top] : [top, merged];
-  const layers = [...own, ...under(record).map(({ id }) => id)];
+  const layers = [...own, ...layersBelow(record).map(({ id }) => id)];
   return layerStore.claim(checkpoint, { layers, runsc, tools });
 }
 
-/** The layers below those that the checkpoint owns. A merged layer stands for all of them but the last, the template's. */
-function under({ lower, merged }: InstanceRecord): readonly LayerReference[] {
+/**
+ * The layers below those that the checkpoint owns. When there is a merged layer, it replaces all of them but the last, which
+ * is the template's.
+ */
+function layersBelow({ lower, merged }: InstanceRecord): readonly LayerReference[] {
   return merged === null ? lower : lower.slice(-1);
 }
 
@@ -243,9 +246,9 @@ async function sealTop(
   const { merged } = record;
   const sealed = await layers.seal(top, signal);
   const sealedTop: LayerReference = { id: top, nonce: sealed.nonce, owner: checkpoint };
-  if (merged === null) return [sealedTop, ...under(record)];
+  if (merged === null) return [sealedTop, ...layersBelow(record)];
   const { nonce } = await layers.inspect(merged);
-  return [sealedTop, { id: merged, nonce, owner: checkpoint }, ...under(record)];
+  return [sealedTop, { id: merged, nonce, owner: checkpoint }, ...layersBelow(record)];
 }
 
 /** Captures the files of an instance whose container is dead: its upper layer, without memory. */

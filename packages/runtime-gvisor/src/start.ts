@@ -64,13 +64,13 @@ export async function startInstance(
   signal: AbortSignal,
 ): Promise<StartedInstance> {
   if (request.mode === 'files') return startIn(ctx, pools, request, signal);
-  // Unpacks the image while the container is made, and keeps it at hand until the restore is done: the source of a fork drops
-  // it as soon as it goes on.
+  // Unpacks the image while the container is made, and keeps the copy until the restore is done. Without this, the source of
+  // a fork would evict the copy as soon as it is thawed.
   const { id } = request.from;
   const restored = Promise.withResolvers<void>();
-  const held = ctx.images.withImage(id, packedImage(request.from), () => restored.promise);
-  // The restore uses the same copy, and reports why it cannot be used.
-  held.catch(() => {});
+  const keepingCopy = ctx.images.withImage(id, packedImage(request.from), () => restored.promise);
+  // The restore uses the same copy, and throws the error of an unpacking that failed.
+  keepingCopy.catch(() => {});
   try {
     return await startIn(ctx, pools, request, signal);
   } finally {

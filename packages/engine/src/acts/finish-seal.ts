@@ -10,7 +10,7 @@ import { beginResume, start } from './start.ts';
 import { thaw } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
-/** Does what the plan says with the sandbox after the commit: it stays paused, runs on, or starts again with its gate closed. */
+/** The last step of an act that seals. A sandbox that restarts has its gate closed until it runs. */
 export async function finishSeal(
   ctx: Context,
   handle: OperationHandle,

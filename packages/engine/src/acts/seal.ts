@@ -81,7 +81,7 @@ export async function seal<T>(
     return { is: 'sealed', extraResult };
   } catch (thrown) {
     if (leavesOperationOpen(thrown)) {
-      // Another server or the reconciler finishes the operation, but only this process can open its own gate.
+      // Another server or the reconciler finishes the operation. The gate is in this process, so it is opened here.
       await openTrafficGate(ctx, sandbox.id);
       throw thrown;
     }
@@ -119,7 +119,7 @@ async function freeze({ ctx, handle, runtime, instance }: SealRun, purpose: Free
   await call('Writing dirty data back', (callSignal) => runtime.presync(instance, callSignal));
   await passFaultPoint(ctx, operation, 'seal-synced');
   trace.enter('freeze');
-  // A freeze after another server undid this operation would stop a sandbox that nothing thaws.
+  // Another server may have undone this operation meanwhile: it would not thaw what is frozen now.
   await requireFence(ctx.db, operation);
   await call('Freezing', (callSignal) => runtime.freeze(instance, callSignal, purpose));
   await recordPhase(ctx, operation, 'frozen');

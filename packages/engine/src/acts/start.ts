@@ -151,7 +151,7 @@ async function destroyUpTo(
   await withTimeout(
     ctx.clock,
     ctx.settings.callMs,
-    'Clearing the last run',
+    'Destroying the earlier instances',
     (callSignal) => runtimeOf(ctx, sandbox).destroy(upTo, callSignal, keep ?? undefined),
     handle.signal,
   );
@@ -161,7 +161,7 @@ async function destroyUpTo(
 async function destroyFailedStart(ctx: Context, failed: OperationHandle, sandbox: Sandbox): Promise<void> {
   const handle = { ...failed, signal: new AbortController().signal };
   await destroyUpTo(ctx, handle, sandbox, sandbox.generation, null).catch((error: unknown) =>
-    ctx.report('clearing a failed start failed', { sandboxId: sandbox.id, error }),
+    ctx.report('the instance of a failed start could not be destroyed', { sandboxId: sandbox.id, error }),
   );
 }
 
@@ -324,6 +324,9 @@ async function launch(
 /** Clears the recorded timeouts of earlier starts. The sandbox runs, even when this fails. */
 async function clearTimeouts(ctx: Context, { checkpoint }: StartSource): Promise<void> {
   await recordRestored(ctx, checkpoint).catch((error: unknown) =>
-    ctx.report('a checkpoint stays suspected', { checkpointId: checkpoint.id, error }),
+    ctx.report('the recorded timeouts of a checkpoint could not be cleared', {
+      checkpointId: checkpoint.id,
+      error,
+    }),
   );
 }

@@ -1,6 +1,6 @@
 /**
  * Repairs sandboxes whose instance ended between two rounds of the reconciler. The runtime reports the end, or a call
- * finds the instance dead. The repair begins at once, and all who notice the end share one repair.
+ * finds the instance dead. The repair begins at once. Calls for the same sandbox share one repair.
  */
 import type { SandboxId } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -14,7 +14,7 @@ export class EndedInstances {
   readonly #context: () => Context;
   readonly #repairing = new Map<SandboxId, Promise<void>>();
 
-  /** Lazily, because this is part of the context. */
+  /** A function, because this object is a part of the context and made before the context is complete. */
   constructor(context: () => Context) {
     this.#context = context;
   }
@@ -47,7 +47,7 @@ export class EndedInstances {
     return repairing;
   }
 
-  /** Waits for an operation under way: it notices the end itself, or leaves the sandbox to be compared afterwards. */
+  /** Waits first for the open operation, which may deal with the end of the instance itself. */
   async #compareWhenIdle(sandbox: Sandbox): Promise<void> {
     const open = await findOpenOperation(this.#context().db, sandbox.id);
     if (open !== undefined)

@@ -1,3 +1,4 @@
+/** Finds what the container of a start is made from: layers, tools, system directories, runsc. */
 import { TorporError } from '@torpor/protocol';
 import type { RunscBinary } from '../binaries/runsc-binaries.ts';
 import type { GvisorNeeds } from '../checkpoint-needs.ts';

@@ -20,12 +20,12 @@ import {
 } from './container-setup.ts';
 import { containerSourceFor } from './container-source.ts';
 
-/** The memory of a container that waits. */
+/** The memory that a pre-created container takes. */
 const BYTES_PER_CONTAINER = 25 * 1024 * 1024;
 const SHARE_OF_MEMORY = 1 / 64;
 /** For one checkpoint and one size of memory. */
 const MAX_PER_SIZE = 2;
-/** For one checkpoint: two sizes of memory stay ready, and further sizes do not fill the pool. */
+/** For one checkpoint. Enough for sandboxes of two sizes of memory; more would let one checkpoint fill the pool. */
 const MAX_PER_CHECKPOINT = 2 * MAX_PER_SIZE;
 
 /** The default number of pre-created containers, for all checkpoints together. */

@@ -28,7 +28,7 @@ interface Image {
   /** Resolves when the copy is complete. */
   readonly copy: Promise<Copy>;
   users: number;
-  /** The share of a copy in memory in the budget. */
+  /** What the budget counts for this copy. Absent for a copy on the disk. */
   share?: Droppable;
 }
 
@@ -100,7 +100,7 @@ export class Images {
   /** Unpacks the image unless a copy is cached, and keeps the copy while `work` runs. */
   async withImage<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
     const found = this.#cache.get(id);
-    // Other programs can reach the cache. A damaged copy is replaced from the packed image.
+    // Other programs can change files in the cache. A damaged copy is unpacked again.
     if (found !== undefined && !(await isComplete(found)) && this.#cache.get(id) === found)
       await this.evict(id);
     const image: Image = this.#cache.get(id) ?? { copy: this.#unpack(id, packed), users: 0 };
@@ -232,8 +232,8 @@ async function sizesIn(directory: string): Promise<Map<string, number>> {
 }
 
 /**
- * Whether a copy has all its files in their sizes. Returns true for a copy that failed: the caller gets the original error
- * when it awaits the copy.
+ * Whether every file of a copy is there in its size. Also true when the unpacking failed: the caller awaits the copy next and
+ * gets the error of the unpacking.
  */
 async function isComplete({ copy }: Image): Promise<boolean> {
   const made = await copy.catch(() => undefined);

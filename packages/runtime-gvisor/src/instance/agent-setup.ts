@@ -59,9 +59,9 @@ export async function agentAnswers(
 ): Promise<boolean> {
   const agent = agentAt(guestAddress, token);
   const over = new AbortController();
-  const patience = clock.sleep(ANSWER_MS, AbortSignal.any([signal, over.signal])).then(isFalse, isFalse);
+  const timeout = clock.sleep(ANSWER_MS, AbortSignal.any([signal, over.signal])).then(isFalse, isFalse);
   try {
-    return await Promise.race([agent.health().then(isTrue, isFalse), patience]);
+    return await Promise.race([agent.health().then(isTrue, isFalse), timeout]);
   } finally {
     over.abort();
     // Resets the connection. An aborted call would only close it, and a sandbox whose memory is written must have none.

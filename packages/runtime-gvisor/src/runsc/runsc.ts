@@ -31,7 +31,7 @@ import { parseStateOutput, type RecordedState, StateDirectory } from './state-di
 
 const POLL_MS = 5;
 const GIB = 1024 ** 3;
-/** As much reserved memory as a runsc that reads untouched memory can capture in time. */
+/** The most reserved memory that a runsc which also reads untouched memory can capture in time. */
 const MAX_RESERVED_BYTES = 16 * GIB;
 
 export class Runsc {
@@ -106,12 +106,12 @@ export class Runsc {
   }
 
   /**
-   * Stops all processes inside, as `runsc pause` does, by a call of the sentry. Does nothing when they are frozen. `frozen` is
-   * called when the sentry has stopped them, before that is recorded.
+   * Stops all processes inside, as `runsc pause` does, by a call to the sentry. Does nothing when they are frozen already.
+   * Calls `frozen` when the sentry has stopped them, before the state file says so.
    *
-   * The sentry counts these calls, and ends when it is asked to go on once too often. So a note is made before the call and
-   * removed when the state is recorded. After a failure, or when the server dies, the note stays, and `mayBeFrozen` is true:
-   * the caller then finds out whether the processes run, and calls `settleFreeze`.
+   * A sentry ends when it gets one call to resume more than calls to pause. So this writes a note beside the state file, calls
+   * the sentry, writes the state file and removes the note. After a failure, or when the server dies in between, the note
+   * stays and `mayBeFrozen` is true. The caller then finds out whether the processes run, and calls `settleFreeze`.
    */
   async freeze(
     container: NamedContainer,
@@ -121,7 +121,7 @@ export class Runsc {
     const { id } = container;
     const { is } = await this.recordedState(id);
     if (is === 'frozen') return;
-    // The program says what is wrong with the container.
+    // This fails: the output of the program says what is wrong with the container.
     if (is !== 'running') return this.#pause(container, signal);
     if (this.mayBeFrozen(id))
       throw new TorporError('conflict', `It is not known whether the container ${id} is frozen.`);
@@ -146,7 +146,7 @@ export class Runsc {
     return this.#states.isNotedAsFreezing(id);
   }
 
-  /** For a container that may be frozen: after this call its processes run. The caller has found out whether they do now. */
+  /** Ends the uncertainty of `mayBeFrozen`: lets the processes go on, unless the caller has seen that they run. */
   async settleFreeze(id: string, isRunning: boolean, signal: AbortSignal): Promise<void> {
     if (!isRunning) await this.#callSentry(id, 'containerManager.Resume', 'resume', signal);
     this.#states.removeFreezingNote(id);
@@ -160,17 +160,19 @@ export class Runsc {
     this.#states.removeFreezingNote(id);
   }
 
-  /** Breaks a container that was never started. */
+  /** Runs `runsc pause`. A container that was never started cannot be used after this command. */
   async #pause(container: NamedContainer, signal: AbortSignal): Promise<void> {
-    // It holds the lock that this command waits for.
+    // The prepared checkpoint holds the lock that this command waits for.
     await this.#preparedCheckpoints.cancel(container.id);
     await this.#runAttached('pause', container, ['pause', container.id], signal, { already: 'frozen' });
   }
 
   /**
    * Stops the sentry of a frozen container (SIGSTOP): the container then takes no processor time at all. Only
-   * `continueSentry` and `killProcesses` may follow. The processes that the sentry runs the guest's code in are not
-   * stopped: they wait for the sentry, and a sentry whose processes were stopped behind its back may die.
+   * `continueSentry` and `killProcesses` may follow. Returns false when the container is not frozen.
+   *
+   * The processes in which the sentry runs the guest's code get no signal: they wait for the sentry, and a sentry may die when
+   * they stop without its doing.
    */
   async stopFrozen(id: string): Promise<boolean> {
     const found = await this.recordedState(id);
@@ -184,8 +186,8 @@ export class Runsc {
   }
 
   /**
-   * Lets a frozen container go on, whose sentry runs. Starts no program, unlike `thaw`. After a failure the container may
-   * be frozen or not, and can only be ended.
+   * Lets a frozen container go on. Its sentry must run. Starts no program, unlike `thaw`. After a failure it is unknown
+   * whether the container is frozen, so the caller must end it.
    */
   async continueFrozen(id: string, signal: AbortSignal, sentry = this.connectSentry(id)): Promise<void> {
     await this.#callSentry(id, 'containerManager.Resume', 'state', signal, sentry);
@@ -212,7 +214,7 @@ export class Runsc {
 
   /** Writes the memory image into a directory without one. The container stays frozen or running, as it was. */
   async writeImage(container: NamedContainer, image: string, signal: AbortSignal): Promise<void> {
-    if (container.runsc?.readsUntouchedMemory === true) await this.#refuseVastMemory(container);
+    if (container.runsc?.readsUntouchedMemory === true) await this.#refuseHugeReservation(container);
     const timeoutMs = this.#cli.timeoutOf('checkpoint');
     const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
     const result = await this.#preparedCheckpoints.write(container.id, image, bound);
@@ -354,7 +356,7 @@ export class Runsc {
     throw runscFailure({ subcommand, container: container.id, status, output: stderr }, state);
   }
 
-  /** Calls the sentry within the time that the command may take which makes the same call. */
+  /** Calls the sentry. The call may take as long as the command of runsc that makes the same call. */
   async #callSentry(
     id: string,
     method: SentryMethod,
@@ -410,8 +412,8 @@ export class Runsc {
     return 'pid' in found ? sentryMemory(found.pid) : undefined;
   }
 
-  /** A checkpoint that has begun cannot be stopped, and the container stands still until the image is written. */
-  async #refuseVastMemory(container: NamedContainer): Promise<void> {
+  /** An image that is being written cannot be stopped, and the container is frozen until it is complete. */
+  async #refuseHugeReservation(container: NamedContainer): Promise<void> {
     const { reservedBytes = 0 } = (await this.#memoryOf(container.id)) ?? {};
     if (reservedBytes <= MAX_RESERVED_BYTES) return;
     const gib = (bytes: number) => Math.round(bytes / GIB);

@@ -12,7 +12,7 @@ import type { RuntimeContext } from '../runtime-context.ts';
 import { type StartRequest, secret } from '../start.ts';
 import type { WarmInstance } from './warm-instances.ts';
 
-/** A container whose agent has not been set up yet; its processes run, or are about to go on. */
+/** A container whose processes run, or are about to go on, and whose agent is not set up yet. */
 export interface RunningContainer {
   readonly record: InstanceRecord;
   readonly attachment: Attachment;
@@ -31,15 +31,17 @@ interface AdoptedContainer extends RunningContainer {
   readonly sentry: SentryConnection;
 }
 
-/** An agent that has not answered by then is given up, so that the same start can restore the checkpoint. */
+/** An agent that does not answer within this time is given up, so that the same start can restore the checkpoint. */
 const AGENT_MS = 10_000;
 
 /**
- * Records the adoption and sets the network policy, and lets the sentry run meanwhile. The guest stays frozen inside the sentry
- * until `goOn`: an instance whose guest has run differs from its checkpoint, and a server that finds only the old record
- * takes the instance for a cache. A host that crashes ends the instance, so for that the record need not be durable. It must
- * be durable before the sandbox counts as running, because it leads to what the sandbox writes: `goOn` waits for that.
- * After a throw the caller destroys the new instance.
+ * Lets the sentry run, records the adoption and sets the network policy. The guest stays frozen inside the sentry until
+ * `goOn`. Reason: an instance whose guest has run differs from its checkpoint, and a server that finds only the old record
+ * takes the instance for a cache of the checkpoint.
+ *
+ * The record is not durable yet when this resolves. A crash of the host ends the instance anyway, and `goOn` waits until the
+ * record is durable, before the sandbox counts as running: after a later crash the record leads to the files that the sandbox
+ * has written. After a throw the caller destroys the new instance.
  */
 export async function adopt(
   { files, network, runsc, faults }: RuntimeContext,

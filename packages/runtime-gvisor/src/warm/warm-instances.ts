@@ -42,7 +42,7 @@ export class WarmInstances {
   readonly #ctx: RuntimeContext;
   readonly #owner: InstanceOwner;
   readonly #kept = new Map<SandboxId, WarmInstance>();
-  /** What is known of the last pause of each sandbox, for answers. */
+  /** Whether the last pause of each sandbox has left it warm, for answers. */
   readonly #warmth = new Map<SandboxId, { readonly checkpoint: CheckpointId; readonly is: Warmth }>();
   /** Names of instances that were adopted, while their old records are being removed. */
   readonly #adopted = new Set<string>();
@@ -178,7 +178,7 @@ export class WarmInstances {
     return kept;
   }
 
-  /** The caller destroys the instance, whether it was kept or not: it is not warm any more. */
+  /** Called when the instance is going to be destroyed: the instance is not warm any more, if it was. */
   forgetDestroyed(instance: Instance, record: InstanceRecord): void {
     const { sandboxId } = instance;
     const kept = this.#kept.get(sandboxId);
