@@ -8,6 +8,7 @@ import {
   type SandboxId,
   TorporError,
 } from '@torpor/protocol';
+import { z } from 'zod';
 import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { CheckpointStore } from '../ports/checkpoint-store.ts';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
@@ -46,7 +47,7 @@ export interface Checkpoint {
   readonly replicateAfter: number;
   /** Failed tries to replicate it in a row, and the cause of the last one. */
   readonly replicaFailures: number;
-  readonly replicaError: { readonly code: string; readonly message: string } | null;
+  readonly replicaError: ReplicaError | null;
   /** The node that has its bytes on its disk. */
   readonly node: string;
   /** What its memory needs of a machine; null: nothing, or it is not known. */
@@ -123,10 +124,20 @@ export function toCheckpoint(found: Row): Checkpoint {
     replicatedAt: row.replicated_at,
     replicateAfter: row.replicate_after,
     replicaFailures: row.replica_failures,
-    replicaError: row.replica_error === null ? null : JSON.parse(row.replica_error),
+    replicaError: parseReplicaError(row.replica_error),
     node: row.node,
     fingerprint: row.fingerprint,
   };
+}
+
+const replicaErrorSchema = z.object({ code: z.string(), message: z.string() });
+
+/** The last failed replication of a checkpoint. */
+export type ReplicaError = Readonly<z.infer<typeof replicaErrorSchema>>;
+
+/** Reads a nullable column. */
+export function parseReplicaError(text: string | null): ReplicaError | null {
+  return text === null ? null : replicaErrorSchema.parse(JSON.parse(text));
 }
 
 function noSuchCheckpoint(id: string): TorporError {

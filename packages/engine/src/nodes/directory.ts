@@ -6,14 +6,14 @@ import type { Location, NodeAddress, NodeDirectory, Place, Placement } from '../
 import { isLive, listNodes, type Node } from './node.ts';
 import { choosePlace } from './placement.ts';
 
-/** Nodes change rarely, and a request that goes to a node which has just died fails in either case. */
+/** Nodes change rarely. A request that is sent to a node which has just died fails anyway, with fresh rows too. */
 const NODES_KEPT_MS = 1_000;
 
 export class Directory implements NodeDirectory {
   readonly #context: () => Context;
   #nodes: { readonly readAt: number; readonly byName: Promise<ReadonlyMap<string, Node>> } | undefined;
 
-  /** Lazily, because this is part of the context. */
+  /** A function, because the directory is part of the context that it returns. */
   constructor(context: () => Context) {
     this.#context = context;
   }
@@ -54,7 +54,7 @@ export class Directory implements NodeDirectory {
     }
     if (row.node === this.self) return HERE;
     if (isHome) return { is: 'elsewhere', node: node.name, address: node.address };
-    // What has ended is answered from the database, wherever it has been.
+    // Any node answers for an ended sandbox, from the database.
     if (ENDED.includes(row.state)) return HERE;
     return { is: 'unreachable', node: row.node, since: node?.leaseUntil ?? 0 };
   }
@@ -100,7 +100,7 @@ export class Directory implements NodeDirectory {
     return this.#nodes.byName;
   }
 
-  /** The next question reads the nodes again. */
+  /** Makes the next call of `nodes` read the database. */
   refresh(): void {
     this.#nodes = undefined;
   }

@@ -10,7 +10,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
   let cluster: Cluster;
   let a: TestNode;
   let b: TestNode;
-  /** As the hop does it: the other node resumes the sandbox. */
+  /** Like the hop: the other node resumes the sandbox. */
   let handOver: HandOver;
   beforeEach(async () => {
     cluster = await makeCluster();
@@ -31,7 +31,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
   }
 
   describe('drain', () => {
-    it('moves running sandboxes with their memory, replicates those that sleep, and is done', async () => {
+    it('moves running sandboxes with their memory, replicates sleeping ones, and ends', async () => {
       const moved = [await runningOn(a), await runningOn(a), await runningOn(a)];
       const asleep = await runningOn(a);
       await a.engine.pause(caller, asleep);
@@ -57,7 +57,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect(await b.engine.directory.locate(asleep)).toEqual({ is: 'here' });
     });
 
-    it('takes no sandbox meanwhile, and wakes none', async () => {
+    it('accepts no new sandbox and no wake while it lasts', async () => {
       const id = await runningOn(a);
       await a.engine.pause(caller, id);
       await cluster.replicated();
@@ -71,7 +71,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect((await a.engine.resume(caller, id)).sandbox.state).toBe('running');
     });
 
-    it('leaves a sandbox running that no other node can take, and says why', async () => {
+    it('leaves a sandbox running that no other node can take, and records why', async () => {
       const id = await runningOn(a);
       await b.engine.cordonNode('b');
       cluster.clock.advance(2_000);
@@ -89,7 +89,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect((await b.engine.get('org', id)).node).toBe('b');
     });
 
-    it('leaves sandboxes running while the store takes nothing, and wakes those here that are only here', async () => {
+    it('leaves sandboxes running while the store cannot be used, and wakes unreplicated ones on their own node', async () => {
       const [running, asleep] = [await runningOn(a), await runningOn(a)];
       a.replicas.failure = new TorporError('unreachable', 'The store is away.');
       await a.engine.pause(caller, asleep);
@@ -103,7 +103,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect((await a.engine.resume(caller, asleep)).sandbox).toMatchObject({ state: 'running', node: 'a' });
     });
 
-    it('goes on with a sandbox that was sealed and could not be handed over', async () => {
+    it('continues with a sandbox that was sealed and could not be handed over', async () => {
       const id = await runningOn(a);
       const works = handOver;
       handOver = async () => {
@@ -118,7 +118,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect(await b.engine.get('org', id)).toMatchObject({ state: 'running', node: 'b' });
     });
 
-    it('that was made for a stop ends with the next start, and one of an operator does not', async () => {
+    it('ends with the next start when a stop began it, and goes on when an operator began it', async () => {
       await a.engine.beginDrain('a', { untilRestart: true });
       expect(await a.engine.drainNode()).toBe(false);
       await a.engine.stop();
@@ -130,7 +130,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect(await b.engine.node('a')).toMatchObject({ cordoned: true, draining: true });
     });
 
-    it('is refused for a node that is away, or that there is not', async () => {
+    it('is refused for a node that is away or does not exist', async () => {
       await expect(b.engine.beginDrain('c')).rejects.toMatchObject({ code: 'not_found' });
       await cluster.expire('a');
       await expect(b.engine.beginDrain('a')).rejects.toMatchObject({ code: 'unreachable' });
@@ -147,7 +147,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect(await b.engine.directory.place(what)).toMatchObject({ is: 'elsewhere', node: 'a' });
     });
 
-    it('says for each node why it does not fit', async () => {
+    it('names for each node why it does not fit', async () => {
       await b.engine.cordonNode('b');
       cluster.clock.advance(2_000);
       await expect(a.engine.directory.place({ memoryMb: 100_000 })).rejects.toMatchObject({
@@ -161,7 +161,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       });
     });
 
-    it('cannot overfill a node, however many ask it at once', async () => {
+    it('cannot overfill a node by requests at the same time', async () => {
       const resources = { memoryMb: 1_000 };
       const asked = Array.from({ length: 8 }, () => a.engine.create(caller, { resources }));
       const answers = await Promise.allSettled(asked);
@@ -186,7 +186,7 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
     });
   });
 
-  it('seal a running sandbox as often as it asks for, and bound so what is lost with its node', async () => {
+  it('seal a running sandbox every checkpointEverySeconds, which limits what is lost with its node', async () => {
     const id = await runningOn(a, { checkpointEverySeconds: 60, fallback: ['files', 'previous'] });
     await a.engine.checkpointRunning();
     expect((await a.engine.get('org', id)).checkpointId).toBeNull();

@@ -1,10 +1,12 @@
 /**
- * Drains this node: every running sandbox is sealed with the reason `evacuation`, replicated, and started on another node; the
- * checkpoints of those that sleep are replicated. Rounds repeat it until nothing is left, so a crash or a failure in between
- * costs only time. A sandbox that no other node can take keeps running here, and the progress says why.
+ * Drains this node: every running sandbox is sealed with the reason `evacuation`, replicated, and started on another
+ * node; the checkpoints of sleeping sandboxes are replicated. Rounds repeat it until nothing is left, so a crash or a
+ * failure in between costs only time. A sandbox that no other node can take keeps running here, and the progress says
+ * why.
  */
 import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
+import { parseReplicaError } from '../checkpoints/checkpoint.ts';
 import { type Context, isShared } from '../context.ts';
 import { findOpenOperation } from '../operations/operation.ts';
 import type { NodeAddress } from '../ports/nodes.ts';
@@ -54,7 +56,7 @@ class DrainRound {
     await forEachBounded(running, settings.hands, (sandbox) =>
       this.#trying(sandbox, () => this.#move(sandbox)),
     );
-    // Those that an earlier round has sealed, and could not hand over.
+    // Sandboxes that an earlier round has sealed and could not hand over.
     const waiting = inPages(
       (after, limit) => listEvacuated(db, node.name, after, limit),
       settings.pageSize,
@@ -70,7 +72,7 @@ class DrainRound {
     if (isShared(this.#ctx, sandbox.runtime)) return this.#giveAway(sandbox, await this.#placeFor(sandbox));
     if (this.#storeIsAway) return;
     await this.#requireStore();
-    // Before the seal: a sandbox that nobody can take runs on.
+    // The place is chosen before the seal: a sandbox that no node can take keeps running.
     const place = await this.#placeFor(sandbox);
     await pauseByPolicy(this.#ctx, sandbox, {
       reason: 'evacuation',
@@ -82,7 +84,7 @@ class DrainRound {
     await this.#handOver(sandbox, place);
   }
 
-  /** The instance runs on, and only its node changes. */
+  /** Changes the owner of a running instance that every node reaches. */
   async #giveAway({ id, generation }: Sandbox, place: NodeAddress): Promise<void> {
     const { db, node, directory } = this.#ctx;
     await db.transaction(async (tx) => {
@@ -97,7 +99,7 @@ class DrainRound {
     this.#moved++;
   }
 
-  /** While the store takes nothing, a sealed sandbox could not leave: it runs on. */
+  /** Throws while the store cannot be used: a sandbox that is sealed then could not leave, so it must keep running. */
   async #requireStore(): Promise<void> {
     const { db, node } = this.#ctx;
     const [failed] = await db.query<{ replica_error: string }>(
@@ -106,8 +108,8 @@ class DrainRound {
       [node.name],
     );
     if (failed === undefined) return;
-    const { message } = JSON.parse(failed.replica_error) as { readonly message: string };
-    throw new TorporError('unreachable', `The store cannot be used now: ${message}`);
+    const why = parseReplicaError(failed.replica_error)?.message;
+    throw new TorporError('unreachable', `The store cannot be used now: ${why}`);
   }
 
   async #placeFor({ runtime, memoryMb }: Sandbox): Promise<NodeAddress> {
@@ -124,7 +126,7 @@ class DrainRound {
       "SELECT checkpoint_id FROM sandboxes WHERE id = $1 AND node = $2 AND state = 'paused'",
       [id, node.name],
     );
-    // It was woken meanwhile, here or elsewhere: the next round looks again.
+    // The sandbox was woken meanwhile, here or on another node: the next round looks again.
     if (row === undefined || row.checkpoint_id === null) return;
     const bound = new AbortController();
     clock.sleep(settings.operationMs, bound.signal).then(
@@ -134,7 +136,7 @@ class DrainRound {
     const durability = await replicator?.wait(row.checkpoint_id, AbortSignal.any([bound.signal, stopping]));
     bound.abort();
     if (durability?.replicated !== true) {
-      // The others would be sealed, and stay here as well.
+      // Every other sandbox would be sealed and could not leave either.
       this.#storeIsAway = true;
       throw new TorporError(
         'unreachable',
@@ -183,7 +185,7 @@ class DrainRound {
   }
 }
 
-/** The last operation of the sandbox was the pause of a drain: nobody has asked for it since. */
+/** The last operation of the sandbox was the pause of a drain: no caller has paused or woken it since. */
 const EVACUATED = `EXISTS (SELECT 1 FROM operations o WHERE o.sandbox_id = s.id AND o.kind = 'pause'
     AND o.reason = 'evacuation' AND o.outcome = 'succeeded'
     AND NOT EXISTS (SELECT 1 FROM operations later WHERE later.sandbox_id = s.id AND later.started_at > o.started_at))`;
@@ -203,7 +205,9 @@ async function listEvacuated(
   return rows.map(toSandbox);
 }
 
-/** What still has to be moved, what still has to be replicated, and what sleeps here and is replicated. */
+/**
+ * Counts the sandboxes that still have to be moved, those that still have to be replicated, and the replicated ones.
+ */
 async function countLeft(
   db: Context['db'],
   node: string,

@@ -29,7 +29,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     );
   const storeIsAway = () => new TorporError('unreachable', 'The store is away.');
 
-  /** Runs on `a` with one replicated checkpoint, and has written more since. */
+  /** Starts a sandbox on `a` with one replicated checkpoint, and writes a file after it. */
   async function runningWithCheckpoint(request = {}): Promise<SandboxId> {
     const { id } = (await a.engine.create(caller, request)).sandbox;
     a.runtime.work(id, '/work', 'old');
@@ -39,13 +39,13 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     return id;
   }
 
-  /** The guard of the machine has ended what the node ran. */
+  /** Lets the node die, after its guard has ended these sandboxes. */
   async function die(...ran: SandboxId[]): Promise<void> {
     for (const id of ran) a.runtime.vanish(id, false);
     await cluster.expire('a');
   }
 
-  it('is fenced once, by a node that has held its own lease for a whole one', async () => {
+  it('is fenced once, by a node that has held its own lease for a whole term', async () => {
     await cluster.expire('a');
     await cluster.expire('b');
     await b.engine.renewLease();
@@ -58,7 +58,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect(await epochs()).toEqual({ a: 2, b: 1 });
   });
 
-  it('is fenced although it has left transactions open, which are ended', async () => {
+  it('is fenced although it has left transactions open, and the database ends those', async () => {
     const left = await cluster.fresh.openAnother({ applicationName: connectionNameOf('a') });
     const open = Promise.withResolvers<void>();
     const never = Promise.withResolvers<void>();
@@ -86,7 +86,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect((await a.engine.get('org', id)).state).toBe('running');
   });
 
-  it('learns that it was fenced, and writes nothing more', async () => {
+  it('is told that it was fenced, and can write nothing more', async () => {
     let told = false;
     await a.engine.stop();
     a = await cluster.start('a', { cluster: { onFenced: () => (told = true) } });
@@ -98,7 +98,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     await expect(a.engine.pause(caller, id)).rejects.toMatchObject({ code: 'unreachable' });
   });
 
-  it('leaves sandboxes with a replicated checkpoint paused, and says since when their files are lost', async () => {
+  it('leaves sandboxes with a replicated checkpoint paused, and records since when their files are lost', async () => {
     const id = await runningWithCheckpoint();
     await die(id);
     await b.engine.fenceDeadNodes();
@@ -114,7 +114,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect(b.runtime.look(id)).toMatchObject({ files: { '/work': 'old' } });
   });
 
-  it('wakes them elsewhere by itself where the policy allows the checkpoint before', async () => {
+  it('has them woken on other nodes where the fallback policy allows the previous checkpoint', async () => {
     const id = await runningWithCheckpoint({ fallback: ['files', 'previous'] });
     await die(id);
     await b.engine.fenceDeadNodes();
@@ -122,7 +122,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect((await b.engine.resume(caller, id)).sandbox.state).toBe('running');
   });
 
-  it('leaves the state of a sandbox that is not in the store, as unknown, until it is back', async () => {
+  it('keeps the state of an unreplicated sandbox, with the evidence unknown, until it is back', async () => {
     const { id } = (await a.engine.create(caller, {})).sandbox;
     a.runtime.work(id, '/work', 'only here');
     await die(id);
@@ -140,7 +140,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect(a.runtime.look(id)).toMatchObject({ files: { '/work': 'only here' } });
   });
 
-  it('keeps what it had as a recovered checkpoint of the same sandbox when it is back', async () => {
+  it('seals what is left of a given-up run as a recovered checkpoint when it is back', async () => {
     const id = await runningWithCheckpoint({ fallback: ['files', 'previous'] });
     await die(id);
     await b.engine.fenceDeadNodes();
@@ -160,7 +160,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect((await b.engine.checkpoint('org', recovered.id)).state).toBe('sealed');
   });
 
-  it('keeps a run with its memory that nothing has ended when the node is back', async () => {
+  it('seals a given-up run with its memory when the instance still runs at its return', async () => {
     const id = await runningWithCheckpoint();
     await cluster.expire('a');
     await b.engine.fenceDeadNodes();
@@ -170,7 +170,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect(a.runtime.look(id)).toBeUndefined();
   });
 
-  it('does not lose a sandbox that sleeps: its replicated checkpoint wakes on another node', async () => {
+  it('does not lose a sleeping sandbox: another node wakes its replicated checkpoint', async () => {
     const { id } = (await a.engine.create(caller, {})).sandbox;
     await a.engine.pause(caller, id);
     await cluster.replicated();
@@ -180,7 +180,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
     expect((await b.engine.resume(caller, id)).lost).toEqual([]);
   });
 
-  it('ends the operations that were under way, each in a state that is true', async () => {
+  it('leaves open operations, which are ended with a true state of their sandbox', async () => {
     const creating = a.runtime.start;
     const { id: resuming } = (await a.engine.create(caller, {})).sandbox;
     await a.engine.pause(caller, resuming);
@@ -223,7 +223,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
       await expect(b.engine.forgetNode('c')).rejects.toMatchObject({ code: 'not_found' });
     });
 
-    it('loses the sandboxes that are not in the store, with the reason, and keeps the others', async () => {
+    it('loses unreplicated sandboxes, with the reason, and keeps the others', async () => {
       const kept = await runningWithCheckpoint();
       a.replicas.failure = storeIsAway();
       const { id: running } = (await a.engine.create(caller, {})).sandbox;
@@ -242,7 +242,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
       expect(await b.engine.directory.nodeByName('a')).toBeUndefined();
     });
 
-    describe('and its machine comes back after all', () => {
+    describe('and its machine comes back later', () => {
       let id: SandboxId;
       beforeEach(async () => {
         id = (await a.engine.create(caller, {})).sandbox.id;
@@ -267,12 +267,12 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
         expect(await recovered()).toMatchObject({ state: 'sealed' });
       });
 
-      it('keeps what it had, also under another name', async () => {
+      it('keeps what it had, under another name too', async () => {
         await comeBackAs('d');
         expect(await recovered()).toMatchObject({ state: 'sealed' });
       });
 
-      it('keeps what it had, also when another machine has its name meanwhile', async () => {
+      it('keeps what it had, when another machine has its name meanwhile too', async () => {
         await cluster.start('a', { machine: 'another', parts: { dataDirectoryId: 'another-directory' } });
         expect(await recovered()).toBeUndefined();
         await comeBackAs('d');

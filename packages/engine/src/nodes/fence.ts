@@ -1,8 +1,9 @@
 /**
- * What the other nodes do when the lease of a node has ended: one of them raises its epoch, so that it can write nothing any
- * more, and then its running sandboxes are given up one by one. Before the lease ended, the node has stopped everything it ran.
+ * What the other nodes do when the lease of a node has ended. One of them raises the epoch of the node, so that the
+ * node can write nothing any more. Then its running sandboxes are given up one by one. The guard of the node has
+ * ended their instances before the lease ended.
  *
- * Every step can be repeated, by any node. It ends for good when the node is back.
+ * Any node can repeat every step. Nothing more is done once the node is back.
  */
 import { forEachBounded } from '@torpor/host';
 import type { Context } from '../context.ts';
@@ -13,7 +14,7 @@ import { inPages } from '../upkeep/pages.ts';
 import { type GiveUp, giveUpSandbox } from './give-up.ts';
 import { isLive, listNodes, type Node } from './node.ts';
 
-/** One round: fences the nodes whose lease has ended, and goes on with those that are fenced. */
+/** One round: fences the nodes whose lease has ended, and gives up the sandboxes of fenced nodes. */
 export async function fenceDeadNodes(ctx: Context): Promise<void> {
   const { node, settings } = ctx;
   if (!node.isClustered || node.fenced.aborted) return;
@@ -28,14 +29,17 @@ export async function fenceDeadNodes(ctx: Context): Promise<void> {
 }
 
 /**
- * Only after one full lease without a gap. When the database was away, no node could renew its lease: the first one that is
- * back must leave the others the time to come back too.
+ * A node may fence others only after it has held its own lease for a whole term. While the database was away no node
+ * could renew its lease, and the first node that is back must give the others time to come back too.
  */
 function mayFence(self: Node, leaseMs: number): boolean {
   return isLive(self) && self.readAt - self.heldSince >= leaseMs;
 }
 
-/** Undefined when the node is back, or another node was faster. Waits for the transactions of the node that are under way. */
+/**
+ * Undefined when the node is back, or another node has raised the epoch first. Waits for open transactions of the
+ * node.
+ */
 async function raiseEpoch(ctx: Context, { name, epoch, leaseUntil }: Node): Promise<Node | undefined> {
   await endConnections(ctx, name);
   const raised = await ctx.db.transaction((tx) =>
@@ -52,8 +56,9 @@ async function raiseEpoch(ctx: Context, { name, epoch, leaseUntil }: Node): Prom
 }
 
 /**
- * The database does not notice for a while that a node was cut off, and keeps the locks of its transactions: also that of the
- * ledger, for which every other write waits. A server that is back already connects again.
+ * Ends the connections of a node to the database. The database does not notice for a while that a node was cut off,
+ * and keeps the locks of its transactions, including the lock of the ledger, for which every other write waits. A
+ * server that is back already connects again.
  */
 async function endConnections({ db }: Context, name: string): Promise<void> {
   await db.query(
@@ -64,13 +69,13 @@ async function endConnections({ db }: Context, name: string): Promise<void> {
   );
 }
 
-/** How many sandboxes were lost, and how many go on from a checkpoint. */
+/** How many sandboxes were lost, and how many continue from a checkpoint. */
 export interface GivenUp {
   lost: number;
   kept: number;
 }
 
-/** Gives up what the node was running. `unreplicated` says what becomes of a sandbox that no other node can go on with. */
+/** Gives up what the node was running. `unreplicated` decides about a sandbox that no other node can start. */
 export async function giveUpSandboxes(
   ctx: Context,
   dead: Pick<Node, 'name' | 'epoch' | 'leaseUntil'>,

@@ -1,6 +1,7 @@
 /**
- * Gives up the run of a sandbox whose node is away, in one transaction. The sandbox goes on from its newest checkpoint that is in
- * the store. What the node had since then is lost, unless it comes back: then it keeps that as a checkpoint of its own.
+ * Gives up the run of a sandbox whose node is away, in one transaction. The sandbox continues from its newest
+ * replicated checkpoint. The changes since then are lost, unless the node comes back: then it seals them as a
+ * checkpoint of their own.
  */
 import { type CheckpointId, isTerminal, type Loss, type SandboxId, TorporError } from '@torpor/protocol';
 import {
@@ -20,7 +21,10 @@ import type { Node } from './node.ts';
 
 export interface GiveUp {
   readonly dead: Pick<Node, 'name' | 'leaseUntil'>;
-  /** A sandbox of which nothing is in the store stays as it is until its node is back, or is lost. */
+  /**
+   * For a sandbox without a replicated checkpoint: `leave` keeps its state until the node is back, `lose` makes it
+   * lost.
+   */
   readonly unreplicated: 'leave' | 'lose';
 }
 
@@ -72,7 +76,7 @@ export async function changeNode(tx: Transaction, id: SandboxId, node: string): 
   await tx.query('UPDATE sandboxes SET node = $2 WHERE id = $1', [id, node]);
 }
 
-/** The sandbox sleeps, with what it had when the checkpoint was sealed. */
+/** Pauses the sandbox at the checkpoint. */
 async function goBackTo(giving: Giving, checkpoint: Checkpoint): Promise<void> {
   const { ctx, tx, sandbox, open } = giving;
   const since = new Date(checkpoint.sealedAt ?? checkpoint.createdAt).toISOString();
@@ -110,7 +114,7 @@ async function goBackTo(giving: Giving, checkpoint: Checkpoint): Promise<void> {
   });
 }
 
-/** Nothing that a caller was told of is lost: the start had not succeeded. */
+/** No caller was told that the start succeeded, so nothing is lost. */
 async function failStart(giving: Giving, event: 'sandbox.failed' | 'sandbox.resume_failed'): Promise<void> {
   const { ctx, tx, sandbox, open } = giving;
   const message = `${away(giving)} while it started the sandbox`;
@@ -134,7 +138,7 @@ async function endKill({ ctx, tx, sandbox, open }: Giving): Promise<void> {
   await applyTransition(ctx, tx, sandbox, 'destroyed', 'sandbox.killed', {}, fields);
 }
 
-/** Only when the node is forgotten: what it alone had is given up with it. */
+/** Only for a forgotten node: a checkpoint that only its disk had is given up with it. */
 async function giveUpPaused(giving: Giving): Promise<void> {
   const { ctx, tx, sandbox } = giving;
   if (giving.unreplicated === 'leave') return;
@@ -146,7 +150,10 @@ async function giveUpPaused(giving: Giving): Promise<void> {
   await tx.query('UPDATE sandboxes SET node = $2 WHERE id = $1', [sandbox.id, ctx.node.name]);
 }
 
-/** No other node can say how the sandbox is, so it is unknown. Its operation stays open: its own node can still end it. */
+/**
+ * No other node can observe the sandbox, so its evidence is unknown. Its operation stays open: its own node can still
+ * end it.
+ */
 async function withoutReplica(giving: Giving): Promise<void> {
   if (giving.unreplicated === 'lose') return lose(giving);
   const { ctx, tx, sandbox } = giving;
@@ -173,7 +180,7 @@ async function lose(giving: Giving): Promise<void> {
   await applyTransition(ctx, tx, sandbox, 'lost', 'sandbox.lost', data, fields);
 }
 
-/** Notes the run for its node, which seals what is left of it when it is back. */
+/** Records the run for its node, which seals what is left of it when it is back. */
 async function keepRun({ ctx, tx, sandbox, dead }: Giving): Promise<void> {
   if (sandbox.state !== 'running' && sandbox.state !== 'pausing') return;
   await tx.query(

@@ -1,6 +1,7 @@
 /**
- * This server as one of several nodes: it joins under its name, renews the lease of the name, and learns when another node has
- * fenced it. A server without a name is alone: it owns the whole database, and none of this costs it anything.
+ * This server as one of several nodes: it joins under its name, renews the lease of the name, and learns when another
+ * node has fenced it. A server without a name is alone: it owns the whole database, and runs no statement of this
+ * file after its start.
  */
 import { TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
@@ -18,7 +19,7 @@ export class Membership {
   readonly name: string;
   /** Absent on a server that is alone. */
   readonly cluster: ClusterOptions | undefined;
-  /** Without the check of the epoch that other transactions begin with. */
+  /** Without the check of the epoch with which all other transactions begin. */
   readonly #db: Database;
   readonly #renewals: Database;
   readonly #fenced = new AbortController();
@@ -58,11 +59,11 @@ export class Membership {
     await this.#extendGuard(sentAt, ctx);
   }
 
-  /** Renews the lease, and says what the node has. When the epoch was raised meanwhile, the node is fenced. */
+  /** Renews the lease, and records what the node has. When the epoch was raised meanwhile, the node is fenced. */
   async renew(ctx: JoinContext): Promise<void> {
     const { cluster } = this;
     if (cluster === undefined || this.fenced.aborted) return;
-    // Before the statement is sent: the guard must never think that the lease is longer than the database does.
+    // Read before the statement is sent: the guard must never take the lease for longer than the database does.
     const sentAt = cluster.guard?.now();
     const { totalBytes = 0, freeBytes = 0 } = ctx.disk.state ?? {};
     const rows = await this.#renewals.transaction((tx) =>
@@ -85,7 +86,7 @@ export class Membership {
     await this.#extendGuard(sentAt, ctx);
   }
 
-  /** Throws when another node has raised the epoch; if not, nobody can until the commit. */
+  /** Throws when another node has raised the epoch. Otherwise no node can raise it before the commit. */
   async requireEpoch(tx: Transaction): Promise<void> {
     const rows = await tx.query('SELECT name FROM nodes WHERE name = $1 AND epoch = $2 FOR KEY SHARE', [
       this.name,
@@ -120,13 +121,15 @@ export class NodeFenced extends TorporError {
   }
 }
 
-/** What this machine's memory images need, by runtime, as JSON. */
+/** What memory images of each runtime need of this machine, as JSON. */
 function fingerprintOf({ runtimes }: Pick<Context, 'runtimes'>): string {
   const known = [...runtimes.values()].map((runtime) => [runtime.name, runtime.fingerprint?.() ?? '']);
   return JSON.stringify(Object.fromEntries(known));
 }
 
-/** A server with another data directory would see none of these sandboxes, and must not conclude that they are gone. */
+/**
+ * A server with another data directory would find none of these sandboxes, and must not conclude that they are gone.
+ */
 async function claimHome(db: Database, dataDirectoryId: string): Promise<void> {
   const home = await db.transaction((tx) => homeOf(tx, dataDirectoryId));
   if (home === dataDirectoryId) return;
@@ -188,7 +191,7 @@ async function takeName(tx: Transaction, cluster: ClusterOptions, ctx: JoinConte
   await moveFencedRuns(tx, { name, dataDirectoryId, before: known?.dataDirectoryId });
   // A node that was forgotten begins anew: nothing that it wrote before may count.
   const epoch = known === undefined ? 1 : known.forgotten ? known.epoch + 1 : known.epoch;
-  // A drain that the last server made before it stopped ends with the next start.
+  // A drain that the server began before it stopped ends with its next start.
   const ends = known?.drain?.untilRestart === true;
   const isKept = known !== undefined && !known.forgotten;
   const cordoned = isKept && (ends ? known.drain?.wasCordoned === true : known.cordoned);

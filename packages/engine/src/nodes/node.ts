@@ -10,7 +10,7 @@ export interface DrainProgress {
   readonly left: number;
   /** Sandboxes that could not be moved yet, a bounded number of them, and why. */
   readonly failures: readonly { readonly sandboxId: string; readonly why: string }[];
-  /** The drain of a server that stops: the next start ends it. */
+  /** A server that stops began this drain: its next start ends it. */
   readonly untilRestart?: boolean;
   readonly wasCordoned?: boolean;
 }
@@ -97,7 +97,7 @@ export async function listNodes(db: Queryable): Promise<Node[]> {
   return rows.map(toNode);
 }
 
-/** Also one that was forgotten. */
+/** Finds forgotten nodes too. */
 export async function findNode(db: Queryable, name: string): Promise<Node | undefined> {
   const [row] = await db.query<NodeRow>(`SELECT ${COLUMNS} FROM nodes WHERE name = $1`, [name]);
   return row === undefined ? undefined : toNode(row);

@@ -32,7 +32,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
     (await cluster.fresh.db.query<{ node: string }>('SELECT node FROM sandboxes WHERE id = $1', [id]))[0]
       ?.node;
 
-  /** Nothing that the nodes share has changed when a server was refused. */
+  /** Expects that a server is refused and that nothing which the nodes share has changed. */
   async function expectRefused(starting: () => Promise<unknown>, error: object): Promise<void> {
     const rows = async () => ({
       nodes: await cluster.fresh.db.query('SELECT * FROM nodes ORDER BY name'),
@@ -63,26 +63,26 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
   });
 
   describe('a name', () => {
-    it('belongs to one data directory, and another one is refused with the holder', () =>
+    it('belongs to one data directory; another one is refused and told the holder', () =>
       expectRefused(() => cluster.start('a', { parts: { dataDirectoryId: 'another' } }), {
         code: 'in_use',
         message: expect.stringContaining('directory-of-a at http://a.test:7676'),
       }));
 
-    it('is one of a data directory: a second name is refused with the first', () =>
+    it('is the only name of its data directory; a second one is refused and told the first', () =>
       expectRefused(() => cluster.start('c', { parts: { dataDirectoryId: 'directory-of-a' } }), {
         code: 'in_use',
         message: expect.stringContaining('"a"'),
       }));
 
-    it('is needed where others have one', async () => {
+    it('is required on a database that nodes share', async () => {
       await expect(cluster.start('c', { parts: { cluster: undefined } })).rejects.toMatchObject({
         code: 'in_use',
         hint: expect.stringContaining('--node'),
       });
     });
 
-    it('is kept over a restart, with the epoch', async () => {
+    it('stays the same over a restart, as does the epoch', async () => {
       const [before] = await cluster.fresh.db.query("SELECT epoch FROM nodes WHERE name = 'a'");
       await a.engine.stop();
       a = await cluster.start('a');
@@ -118,7 +118,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
   });
 
   describe('a sandbox', () => {
-    it('is found on its node from every other', async () => {
+    it('is located on its node by every other node', async () => {
       const { id } = (await a.engine.create(caller, {})).sandbox;
       expect(await a.engine.directory.locate(id)).toEqual({ is: 'here' });
       expect(await b.engine.directory.locate(id)).toEqual({
@@ -129,7 +129,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       expect(await b.engine.directory.locate('sbx_nothing' as SandboxId)).toEqual({ is: 'here' });
     });
 
-    it('takes orders from its own node alone', async () => {
+    it('accepts operations on its own node alone', async () => {
       const { id } = (await a.engine.create(caller, {})).sandbox;
       const orders = [
         () => b.engine.pause(caller, id),
@@ -146,7 +146,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       expect((await a.engine.get('org', id)).state).toBe('running');
     });
 
-    it('is left alone by the rounds of other nodes, which do not find it gone', async () => {
+    it('is not touched by the rounds of other nodes, which never conclude that it is gone', async () => {
       const { id } = (await a.engine.create(caller, { timeoutSeconds: 1 })).sandbox;
       cluster.clock.advance(60_000);
       await b.engine.sweep();
@@ -158,7 +158,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       expect((await a.engine.get('org', id)).state).toBe('paused');
     });
 
-    it('keeps its checkpoints although other nodes do not find them on their disks', async () => {
+    it('keeps its checkpoints although other nodes do not have them on their disks', async () => {
       a.replicas.failure = new TorporError('unreachable', 'The store is away.');
       const id = await pausedOn(a);
       await b.engine.inspectCheckpoints();
@@ -185,7 +185,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       expect((await b.engine.get('org', id)).state).toBe('running');
     });
 
-    it('wakes from its files on a machine that cannot use its memory, and the answer says so', async () => {
+    it('wakes from its files, as the answer tells, on a machine that cannot use its memory', async () => {
       const id = await pausedOn(a);
       await replicated();
       b.runtime.build = 'build-2';
@@ -198,7 +198,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       b.runtime.build = 'build-1';
     });
 
-    it('is woken by one of two nodes that are asked at once', async () => {
+    it('is woken once when two nodes are asked at the same time', async () => {
       const id = await pausedOn(a);
       await replicated();
       const answers = await Promise.allSettled([a.engine.resume(caller, id), b.engine.resume(caller, id)]);
@@ -207,7 +207,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       expect([a.runtime.look(id), b.runtime.look(id)].filter((one) => one !== undefined)).toHaveLength(1);
     });
 
-    it('goes there and back, and each node keeps the files that were sealed last', async () => {
+    it('keeps the files of its last seal when it moves to another node and back', async () => {
       const id = await pausedOn(a);
       await replicated();
       await b.engine.resume(caller, id);
@@ -218,7 +218,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       expect(a.runtime.look(id)).toMatchObject({ files: { '/work': 'more' }, counter: 2 });
     });
 
-    it('is made on any node from the template of another, once that is replicated', async () => {
+    it('is created on any node from a replicated template of another node', async () => {
       const { sandbox } = await b.engine.create(caller, {});
       expect(sandbox.state).toBe('running');
       expect(await nodeOf(sandbox.id)).toBe('b');
@@ -232,7 +232,7 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
     });
   });
 
-  it('do not begin an upload that another node has under way', async () => {
+  it('begin no upload that another node has under way', async () => {
     a.replicas.shared.push({ kind: 'layer', subject: 'lay_1' });
     b.replicas.shared.push({ kind: 'layer', subject: 'lay_1' });
     let finish = () => {};

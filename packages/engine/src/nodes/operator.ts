@@ -6,7 +6,7 @@ import { giveUpUnfinished } from '../replication/objects.ts';
 import { type GivenUp, giveUpSandboxes } from './fence.ts';
 import { findNode, isLive, lockNode, lockRoom, type Node } from './node.ts';
 
-/** No new sandboxes; those that sleep there wake on other nodes when they can. */
+/** The node gets no new sandboxes. Its sleeping sandboxes wake on other nodes when these can start them. */
 export async function cordonNode(ctx: Context, name: string): Promise<void> {
   await change(ctx, name, (tx) => tx.query('UPDATE nodes SET cordoned = 1 WHERE name = $1', [name]));
 }
@@ -37,8 +37,8 @@ export async function beginDrain(
 }
 
 /**
- * Gives up a node that will not come back. Its sandboxes go on from their newest checkpoint in the store; those of which nothing
- * is there are lost. May be repeated until it has ended.
+ * Gives up a node that will not come back. Its sandboxes continue from their newest replicated checkpoint; sandboxes
+ * without one are lost. May be repeated until it has ended.
  */
 export async function forgetNode(ctx: Context, name: string): Promise<GivenUp> {
   requireCluster(ctx);
@@ -62,7 +62,7 @@ export async function forgetNode(ctx: Context, name: string): Promise<GivenUp> {
   await ctx.db.transaction(async (tx) => {
     const store = ctx.replicator?.replicas.url;
     if (store !== undefined) await giveUpUnfinished(tx, name, store);
-    // What only its disk had is found missing by the next inspection.
+    // The next inspection finds that what only its disk had is missing.
     for (const table of ['checkpoints', 'stored_objects', 'servers', 'sandboxes']) {
       await tx.query(`UPDATE ${table} SET node = $2 WHERE node = $1`, [name, ctx.node.name]);
     }

@@ -1,6 +1,6 @@
 /**
- * Which node may act on a sandbox: only the one that runs it, or has run it last. A sandbox that sleeps changes its owner when
- * another node accepts a request that starts or ends it.
+ * Which node may act on a sandbox: only the node that runs it, or has run it last. A sleeping sandbox changes its
+ * owner when another node accepts a request that starts or ends it.
  */
 import { type CheckpointId, isTerminal, type OperationKind, TorporError } from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
@@ -45,7 +45,7 @@ export async function requireOwner(
     case 'kill':
       return own(tx, sandbox, node.name);
     default:
-      // These only read the checkpoint of a sandbox that sleeps.
+      // The other verbs only read the checkpoint of a sleeping sandbox.
       return sandbox;
   }
 }

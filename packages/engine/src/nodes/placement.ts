@@ -1,6 +1,6 @@
 /**
- * Which node a sandbox goes to: the one that has its checkpoint at hand, else the best of three by free memory. The node that is
- * chosen reserves the memory itself, in the transaction that accepts the sandbox; this is only the choice.
+ * Chooses the node for a sandbox: the node that has its checkpoint at hand, otherwise the best of three by free
+ * memory. Nothing is reserved here: the chosen node reserves the memory in the transaction that accepts the sandbox.
  */
 import { TorporError } from '@torpor/protocol';
 import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
@@ -36,7 +36,7 @@ interface Wanted {
   readonly except: string | undefined;
 }
 
-/** Undefined when the node fits. */
+/** The reason why the node cannot take the sandbox; undefined when it can. */
 function whyNot(
   node: Node,
   { runtime, memoryMb, checkpoint, except }: Wanted,
@@ -56,12 +56,12 @@ function whyNot(
 }
 
 function atHand(nodes: readonly Node[], checkpoint: Checkpoint | undefined): Node | undefined {
-  // The checkpoint of a template is soon on every node: its node must not get every new sandbox.
+  // A template's checkpoint is soon on every node, so its first node must not get every new sandbox.
   if (checkpoint === undefined || checkpoint.sandboxId === null) return undefined;
   return nodes.find(({ name }) => name === checkpoint.node);
 }
 
-/** At random, by new ids: servers that decide at the same time do not all choose the same node. */
+/** Shuffles by new ids: servers that choose at the same time must not all choose the same node. */
 function someOf(ctx: Context, nodes: readonly Node[]): Node[] {
   const shuffled = nodes
     .map((node) => ({ node, at: ctx.ids.next('evt') }))
@@ -69,7 +69,7 @@ function someOf(ctx: Context, nodes: readonly Node[]): Node[] {
   return shuffled.slice(0, CHOICES).map(({ node }) => node);
 }
 
-/** A node that can use the memory of the checkpoint goes before one that would start from the files. */
+/** A node that can use the memory of the checkpoint is better than one that would start from the files. */
 function bestOf(
   nodes: readonly Node[],
   freeOf: (node: Node) => number,
@@ -81,7 +81,7 @@ function bestOf(
   return nodes.toSorted((a, b) => fits(b) - fits(a) || freeOf(b) - freeOf(a))[0];
 }
 
-/** The memory that the sandboxes of each node, or of one, are allowed to use, in MB. */
+/** The memory that sandboxes may use, in MB, by node: of all nodes, or of this one. */
 export async function usedMemory(db: Queryable, node?: string): Promise<Map<string, number>> {
   const rows = await db.query<{ node: string; used: number }>(
     `SELECT node, CAST(COALESCE(SUM(memory_mb), 0) AS {integer}) AS used FROM sandboxes

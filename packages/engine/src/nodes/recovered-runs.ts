@@ -1,6 +1,7 @@
 /**
- * What a node does when it is back after it was fenced: every run that was given up meanwhile becomes a `recovered` checkpoint of
- * its sandbox, which is listed and can be forked. The sandbox itself has gone on from an earlier checkpoint, and is not touched.
+ * What a node does when it is back after it was fenced. Every run that was given up meanwhile becomes a `recovered`
+ * checkpoint of its sandbox, which is listed and can be forked. The sandbox itself has continued from an earlier
+ * checkpoint, and is not touched.
  */
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 import { sealInStore } from '../acts/seal.ts';
@@ -19,7 +20,7 @@ type FencedRun = {
   readonly base_id: CheckpointId | null;
 };
 
-/** A run that cannot be kept now is tried again in the next round. */
+/** A run that cannot be sealed now is tried again in the next round. */
 export async function keepFencedRuns(ctx: Context): Promise<void> {
   if (!ctx.node.isClustered) return;
   const runs = await ctx.db.query<FencedRun>(
@@ -35,8 +36,9 @@ export async function keepFencedRuns(ctx: Context): Promise<void> {
 }
 
 /**
- * The runs belong to the data directory that has their files, which may come back under another name, and its name may have gone to
- * another one. Part of the transaction that takes the name, before the row of the node is written.
+ * Moves fenced runs to the present name of their data directory. A run belongs to the data directory that has its
+ * files: the directory may come back under another name, and its old name may belong to another directory by now.
+ * Part of the transaction that takes the name, before the row of the node is written.
  */
 export async function moveFencedRuns(
   tx: Transaction,
@@ -52,12 +54,12 @@ export async function moveFencedRuns(
   );
 }
 
-/** In the place of a node, for a data directory that has none. No node can have such a name. */
+/** Stands in the column `node` for a data directory without a name. No node can have such a name. */
 function waitingFor(dataDirectoryId: string): string {
   return `(${dataDirectoryId})`;
 }
 
-/** Whether a run of this sandbox on this node is still to be kept. A start here would remove it. */
+/** Whether a run of this sandbox on this node still has to be sealed. A start on this node would remove it. */
 export async function hasFencedRun(db: Queryable, node: string, id: SandboxId): Promise<boolean> {
   const rows = await db.query('SELECT generation FROM fenced_runs WHERE node = $1 AND sandbox_id = $2', [
     node,
@@ -97,7 +99,7 @@ async function keepRun(ctx: Context, run: FencedRun): Promise<void> {
   );
 }
 
-/** The instance should have ended with the lease. Where nothing has ended it, it is sealed with its memory. */
+/** The guard should have ended the instance with the lease. An instance that still runs is sealed with its memory. */
 async function captureRunning(
   runtime: Runtime,
   instance: Instance,
@@ -131,7 +133,7 @@ async function insertRow(ctx: Context, sandbox: Sandbox, run: FencedRun): Promis
   return id;
 }
 
-/** One transaction: the checkpoint exists, the run is done with, and the sandbox has an event of it. */
+/** One transaction: the checkpoint is sealed, the fenced run is removed, and the sandbox gets an event. */
 async function commit(
   ctx: Context,
   { id: sandboxId }: Sandbox,

@@ -7,11 +7,11 @@ import { lockRoom } from './node.ts';
 import { usedMemory } from './placement.ts';
 
 interface Room {
-  /** The memory that the new sandboxes may use together; null where the runtime sets no limit. */
+  /** The memory that the sandboxes to be started may use together; null where the runtime sets no limit. */
   readonly memoryMb: number | null;
-  /** A sandbox that is new to this node, or one that slept here and wakes. */
+  /** `new`: the sandbox is new to this node. `wake`: it slept here. */
   readonly what: 'new' | 'wake';
-  /** Of a sandbox that wakes: what it sleeps in. */
+  /** The checkpoint of a sandbox that wakes. */
   readonly checkpointId?: CheckpointId | null;
 }
 

@@ -5,7 +5,7 @@ import { ProviderRuntime } from '../../testing/provider-runtime.ts';
 
 const caller = { org: 'org' };
 
-/** As with pods: the instances run elsewhere, and every node reaches them. */
+/** Like pods: the instances run outside of the nodes, and every node reaches them. */
 describe.runIf(databaseKinds.includes('postgres'))('a sandbox whose instance every node reaches', () => {
   let cluster: Cluster;
   let provider: ProviderRuntime;
@@ -24,7 +24,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a sandbox whose instance eve
   });
   afterEach(() => cluster.dispose());
 
-  /** The server of the node has died, and the others notice. */
+  /** Lets the server of the node die, and the others fence it. */
   async function die(): Promise<void> {
     await cluster.expire('a');
     await b.engine.renewLease();
@@ -47,7 +47,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a sandbox whose instance eve
     expect((await b.engine.pause(caller, id)).sandbox.state).toBe('paused');
   });
 
-  it('is left alone by the node that has died, when it is back', async () => {
+  it('is not touched by the node that died, when that node is back', async () => {
     const { id } = (await a.engine.create(caller, {})).sandbox;
     provider.work(id, '/work', 'in memory');
     await die();
@@ -63,7 +63,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a sandbox whose instance eve
     expect(provider.look(id)).toBeDefined();
   });
 
-  it('is made from a template that another node has prepared, and wakes on any node', async () => {
+  it('is created from a template that another node has prepared, and wakes on any node', async () => {
     const { id } = (await b.engine.create(caller, {})).sandbox;
     provider.work(id, '/work', 'kept');
     await b.engine.pause(caller, id);
@@ -83,7 +83,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a sandbox whose instance eve
     expect(provider.look(id)).toBeDefined();
   });
 
-  it('sleeps on when its node is forgotten, and wakes elsewhere', async () => {
+  it('stays asleep when its node is forgotten, and wakes on another node', async () => {
     const { id } = (await a.engine.create(caller, {})).sandbox;
     await a.engine.pause(caller, id);
     await die();

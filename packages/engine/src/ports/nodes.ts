@@ -8,7 +8,7 @@ import type { Database } from './database.ts';
 /** The name of the node of a server that is alone. */
 export const LOCAL_NODE = 'local';
 
-/** What all connections of a node to the database must be called: the node that fences it ends the ones that are left. */
+/** The name of all connections of a node to the database. The node that fences it ends connections with this name. */
 export function connectionNameOf(node: string): string {
   return `torpor node ${node}`;
 }
@@ -22,9 +22,12 @@ export interface NodeAddress {
 export type Location =
   /** Also for a sandbox that does not exist. */
   | { readonly is: 'here' }
-  /** `isPlaced`: it sleeps, any node may wake it, and this one was chosen. Another question may choose another node. */
+  /**
+   * `isPlaced`: the sandbox sleeps, any node may wake it, and this node was chosen. Another call may choose another
+   * node.
+   */
   | ({ readonly is: 'elsewhere'; readonly isPlaced?: boolean | undefined } & NodeAddress)
-  /** Its node has no live lease, and no other node can go on with the sandbox. `since` is when the lease ended. */
+  /** The node has no live lease, and no other node can start the sandbox. `since`: when the lease ended. */
   | { readonly is: 'unreachable'; readonly node: string; readonly since: number };
 
 /** What a node is chosen for. */
@@ -32,7 +35,7 @@ export interface Placement {
   /** Absent: the runtime of the server that is asked. */
   readonly runtime?: string | undefined;
   readonly memoryMb: number;
-  /** What the sandbox starts from. */
+  /** The checkpoint that the sandbox starts from. */
   readonly checkpointId?: CheckpointId | undefined;
   /** Never this node. */
   readonly except?: string | undefined;
@@ -47,7 +50,9 @@ export interface NodeDirectory {
   readonly isClustered: boolean;
   /** Where requests about the sandbox must be answered. */
   locate(sandboxId: SandboxId): Promise<Location>;
-  /** The node that has the checkpoint at hand. "Here" when that node is away: what the store has can be fetched. */
+  /**
+   * The node that has the checkpoint at hand. `here` when that node is away: a replicated checkpoint can be fetched.
+   */
   locateCheckpoint(checkpointId: CheckpointId): Promise<Exclude<Location, { is: 'unreachable' }>>;
   /** Whether the sandbox lives on another node, or this node is being drained, so that it may go to another one. */
   mayMove(sandboxId: SandboxId): Promise<boolean>;
@@ -61,7 +66,7 @@ export interface NodeDirectory {
 export interface LeaseGuard {
   /** Milliseconds on a clock that also counts while the machine sleeps (CLOCK_BOOTTIME). Read before a renewal is sent. */
   now(): number;
-  /** Everything that the node runs must have ended at this time of `now`, unless a later call moves the deadline. */
+  /** Every instance of the node must have ended when `now` reaches the deadline, unless a later call moves it. */
   extend(deadline: number): Promise<void>;
 }
 

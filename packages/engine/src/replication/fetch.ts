@@ -1,4 +1,4 @@
-/** Brings parts of a replicated checkpoint back that this machine has lost. The local disk is a cache of the store. */
+/** Fetches parts of a replicated checkpoint that this machine has lost. The local disk is a cache of the store. */
 import { TorporError } from '@torpor/protocol';
 import type { Checkpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
@@ -77,7 +77,10 @@ export async function replicaFault(
   );
 }
 
-/** Errors of the store become errors about the checkpoint: what a store refuses is nothing that the caller may not do. */
+/**
+ * Turns errors of the store into errors about the checkpoint. A refusal by the store does not mean that the caller
+ * lacks a right.
+ */
 function asReadFailure(checkpoint: Checkpoint, thrown: unknown): TorporError {
   const error = TorporError.from(thrown);
   if (error.code === 'checkpoint_missing' || error.code === 'checkpoint_corrupt' || error.code === 'internal')

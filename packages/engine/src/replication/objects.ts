@@ -8,7 +8,7 @@ import type { CheckpointId } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
 import type { ReplicaObject, ReplicaPart, StoredReplica } from '../ports/replicas.ts';
 
-/** The marker is an object as well, but no part that is fetched. */
+/** The marker is an object too, but not a part that is fetched. */
 export type ObjectSubject = ReplicaPart | { readonly kind: 'marker'; readonly subject: string };
 
 interface ObjectRow extends Row {
@@ -41,7 +41,10 @@ function toObject({ key, kind, subject, bytes, sha256, key_id: keyId }: ObjectRo
   return { key, kind, subject, bytes, sha256, keyId };
 }
 
-/** Gives up what an earlier try of this node has left of a subject. The caller makes sure that no upload of it is under way. */
+/**
+ * Gives up what an earlier try of this node has left of a subject. The caller ensures that no upload of it is under
+ * way.
+ */
 export async function giveUpWriting(
   tx: Transaction,
   node: string,

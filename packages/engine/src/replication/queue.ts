@@ -1,6 +1,11 @@
-/** Which checkpoints are to be replicated, read from their rows: after a crash the queue is what it was. */
+/** Finds the checkpoints to replicate, from their rows, so that a crash loses nothing of the queue. */
 import type { CheckpointId } from '@torpor/protocol';
-import { CHECKPOINT_COLUMNS, type Checkpoint, toCheckpoint } from '../checkpoints/checkpoint.ts';
+import {
+  CHECKPOINT_COLUMNS,
+  type Checkpoint,
+  type ReplicaError,
+  toCheckpoint,
+} from '../checkpoints/checkpoint.ts';
 import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
 
@@ -40,7 +45,7 @@ export async function markReplicated(tx: Transaction, id: CheckpointId, now: num
 export async function markFailed(
   tx: Transaction,
   id: CheckpointId,
-  error: { readonly code: string; readonly message: string },
+  error: ReplicaError,
   failures: number,
   retryAt: number,
 ): Promise<void> {

@@ -1,6 +1,7 @@
 /**
- * Replicates one sealed checkpoint: each part becomes an object, then a marker says that all of them are there, then the
- * checkpoint's row and an event say it. Objects of layers and programs that another checkpoint has stored are used again.
+ * Replicates one sealed checkpoint: each part becomes an object, then a marker lists all of them, then the
+ * checkpoint's row and an event record it. Objects of layers and programs that another checkpoint has stored are used
+ * again.
  */
 import { KeyedMutex } from '@torpor/host';
 import type { TorporError } from '@torpor/protocol';

@@ -28,7 +28,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     });
     engine = world.engine;
     world.runtime.keepsInstances = false;
-    // What is left of the templates, so that each test sees its own checkpoints only.
+    // Removes what the templates have left, so that each test sees only its own checkpoints.
     await settled();
   });
   afterEach(async () => {
@@ -36,7 +36,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     replicas = undefined as unknown as MemoryReplicas;
   });
 
-  /** Lets the worker look at the queue until nothing changes. */
+  /** Lets the worker read the queue until nothing changes. */
   async function settled(): Promise<void> {
     for (let i = 0; i < 20; i++) {
       await engine.replicate();
@@ -44,7 +44,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     }
   }
 
-  /** Lets the worker look at the queue until something is so. */
+  /** Lets the worker read the queue until the condition holds. */
   async function until(isTrue: () => Promise<boolean> | boolean, on = engine): Promise<void> {
     for (let tries = 0; !(await isTrue()); tries++) {
       if (tries > 2_000) throw new Error('It never came true.');
@@ -68,7 +68,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
 
   const objectsOf = (id: CheckpointId) => [...replicas.objects].filter((key) => key.includes(id));
 
-  it('stores every part and then a marker, and says so in the view and in an event', async () => {
+  it('stores every part and then a marker, and shows it in the view and in an event', async () => {
     const { id, reply, checkpoint } = await paused({ durability: 'replicated' });
     expect(reply).toMatchObject({ replicated: true, replicatedReason: null });
     expect(await engine.checkpoint('org', checkpoint)).toMatchObject({
@@ -90,7 +90,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     await until(() => isReplicated(checkpoint));
   });
 
-  it('waits as the policy of the server says when the caller says nothing', async () => {
+  it('follows the durability setting of the server when the caller gives none', async () => {
     const strict = await world.another({ replicas, durability: 'replicated' });
     const { id } = (await strict.create(caller, {})).sandbox;
     expect(await strict.pause(caller, id)).toMatchObject({ replicated: true });
@@ -100,7 +100,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     });
   });
 
-  it('says why it is not replicated when the deadline of the caller comes first; the pause stays', async () => {
+  it('tells why the checkpoint is not replicated when the deadline of the caller comes first; the pause stays', async () => {
     const upload = Promise.withResolvers<void>();
     replicas.gate = upload.promise;
     const { id } = (await engine.create(caller, {})).sandbox;
@@ -190,7 +190,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     await engine.kill(caller, id);
     await engine.deleteCheckpoint('org', checkpoint);
     await settled();
-    // The upload is not over, so its object cannot be deleted yet.
+    // The upload has not ended, so its object cannot be deleted yet.
     expect(await rows()).toEqual([{ state: 'deleting' }]);
     upload.resolve();
     await until(async () => (await rows()).length === 0);
@@ -224,7 +224,7 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     await engine.resume(caller, id);
   });
 
-  it('calls a checkpoint missing, and its sandbox lost, only when the store has lost it too', async () => {
+  it('calls a checkpoint missing and its sandbox lost only when the store has lost it too', async () => {
     const { id, checkpoint } = await paused({ durability: 'replicated' });
     world.store.takeAway(checkpoint);
     replicas.objects.clear();

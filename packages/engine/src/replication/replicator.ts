@@ -71,14 +71,14 @@ export class Replicator {
     }
   }
 
-  /** The server has joined: uploads of the one before it on this node have ended. */
+  /** To be called after the server has joined: then uploads of the earlier server on this node have ended. */
   async start(): Promise<void> {
     const { db, node } = this.#ctx;
     await db.transaction((tx) => giveUpUnfinished(tx, node.name, this.replicas.url));
     this.#isStarted = true;
   }
 
-  /** One look at the queue: begins what there is room for, and deletes what is not needed. */
+  /** Reads the queue once: begins as many uploads as are allowed, and deletes objects that nothing needs. */
   async round(): Promise<void> {
     if (!this.#isStarted) return;
     await this.#fill();
@@ -123,7 +123,7 @@ export class Replicator {
     }
   }
 
-  /** Never two at once. A call during one makes it look again. */
+  /** Never runs twice at the same time. A call during a run makes the run repeat. */
   #fill(): Promise<void> {
     this.#fillAgain = true;
     this.#filling ??= (async () => {
@@ -232,7 +232,7 @@ function durabilityOf(checkpoint: Checkpoint | undefined, isOver: boolean): Dura
   return { replicated: false, reason: replicaError?.message ?? 'The upload is still under way.' };
 }
 
-/** Failures that the next try, some seconds later, is not likely to cure. */
+/** Errors that the next try, some seconds later, is not likely to resolve. */
 const LASTING: ReadonlySet<string> = new Set<ErrorCode>([
   'forbidden',
   'not_found',
