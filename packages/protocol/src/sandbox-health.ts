@@ -1,4 +1,4 @@
-/** The health and disk usage of a sandbox: reads that never wake it. */
+/** The health, the metrics and the disk usage of a sandbox: reads that never wake it. */
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 import { sandboxStateSchema } from './states.ts';
@@ -26,6 +26,9 @@ export const sandboxHealthSchema = z
   .meta({ id: 'SandboxHealth' });
 export type SandboxHealth = z.infer<typeof sandboxHealthSchema>;
 
+const LIMIT = 'What the sandbox may write, by its `diskMb`; null where the runtime does not limit it.';
+const COUNTED = 'What counts towards the limit: the files of the sandbox without those of its template.';
+
 /** What a running sandbox uses at one moment. The server keeps no history of it. */
 export const sandboxMetricsSchema = z
   .object({
@@ -36,8 +39,10 @@ export const sandboxMetricsSchema = z
       .meta({ description: 'Of all CPUs together, since the previous reading; 0 for the first.' }),
     memoryUsedBytes: z.number(),
     memoryTotalBytes: z.number(),
-    diskUsedBytes: z.number(),
+    diskUsedBytes: z.number().meta({ description: 'As `df` shows it in the sandbox, like the total.' }),
     diskTotalBytes: z.number(),
+    diskLimitBytes: z.number().nullable().meta({ description: LIMIT }),
+    diskCountedBytes: z.number().nullable().meta({ description: COUNTED }),
   })
   .meta({ id: 'SandboxMetrics' });
 export type SandboxMetrics = z.infer<typeof sandboxMetricsSchema>;
@@ -48,6 +53,8 @@ export const driveViewSchema = z
     totalBytes: z.number(),
     usedBytes: z.number(),
     freeBytes: z.number(),
+    limitBytes: z.number().nullable().meta({ description: LIMIT }),
+    countedBytes: z.number().nullable().meta({ description: COUNTED }),
   })
   .meta({ id: 'Drive' });
 export type DriveView = z.infer<typeof driveViewSchema>;

@@ -42,7 +42,8 @@ export class MetricsSource {
       memTotal: memory.total,
       memCache: own ? 0 : memory.cached,
       diskUsed: (blocks - bfree) * bsize,
-      diskTotal: (blocks - bfree + bavail) * bsize,
+      diskTotal: blocks * bsize,
+      diskFree: bavail * bsize,
       memUsedMib: Math.floor(memUsed / MIB),
       memTotalMib: Math.floor(memory.total / MIB),
     };

@@ -8,21 +8,20 @@ import { sandboxOf } from '../sandbox-argument.ts';
 export const define: Define = (command, handler) => {
   command.argument('[sandbox]', 'sandbox id or name');
   addExamples(command, {
-    examples: [['torpor drives web', 'size, used and free bytes; never wakes the sandbox']],
+    examples: [['torpor drives web', 'size, usage and disk limit; never wakes the sandbox']],
     seeAlso: ['health', 'files'],
   });
   command.action(
     handler(async (cli, [given]) => {
       const id = await sandboxOf(cli, given);
       const items = await (await cli.torpor()).sandboxes.drives(id, { signal: cli.signal });
-      const rows = items.map(({ path, totalBytes, usedBytes, freeBytes }) => [
+      const rows = items.map(({ path, totalBytes, usedBytes, freeBytes, countedBytes, limitBytes }) => [
         path,
-        bytes(totalBytes),
-        bytes(usedBytes),
-        bytes(freeBytes),
+        ...[totalBytes, usedBytes, freeBytes].map(bytes),
+        ...[countedBytes, limitBytes].map((known) => (known === null ? '-' : bytes(known))),
       ]);
       cli.answer({ items, nextCursor: null }, () =>
-        columns(['PATH', 'SIZE', 'USED', 'FREE'], rows, cli.io.colors),
+        columns(['PATH', 'SIZE', 'USED', 'FREE', 'COUNTED', 'LIMIT'], rows, cli.io.colors),
       );
     }),
   );

@@ -76,8 +76,8 @@ export function MetricsTab({ sandbox: { id, state } }: TabProps) {
         <Chart
           title="Disk"
           {...range}
-          max={last?.diskTotalBytes ?? 0}
-          points={points(({ diskUsedBytes }) => diskUsedBytes)}
+          max={last?.diskLimitBytes ?? last?.diskTotalBytes ?? 0}
+          points={points(({ diskCountedBytes, diskUsedBytes }) => diskCountedBytes ?? diskUsedBytes)}
           format={bytes}
         />
       </div>

@@ -56,7 +56,8 @@ export async function checkProjectQuotas({ dataDir }: CheckedHost): Promise<Host
 
 const WITH_QUOTAS = 'yes: the kernel enforces `diskMb`, and `df` in a sandbox shows it';
 const WITHOUT_QUOTAS =
-  'a sandbox that exceeds `diskMb` is noticed and ended, and `df` in a sandbox shows the disk of this machine';
+  'a sandbox that exceeds `diskMb` is noticed and ended; `df` in a sandbox, its metrics and `torpor df` show the disk of ' +
+  'this machine, and `torpor df` the limit beside it';
 
 export async function checkMemory(_: CheckedHost, table = '/proc/meminfo'): Promise<HostCheck> {
   const [, kibibytes = '0'] = /^MemAvailable:\s+(\d+) kB$/m.exec(await readFile(table, 'utf8')) ?? [];

@@ -3,7 +3,7 @@ import { availableParallelism } from 'node:os';
 import type { Instance } from '@torpor/engine';
 import { NO_SPEC, newInstance, nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
 import { type Resources, visibleProcessors } from '@torpor/protocol';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { withDefaults } from './default-limits.ts';
 
@@ -79,13 +79,21 @@ describe.skipIf(why !== null)('programs inside a sandbox read', { timeout: SLOW 
     await expectVisible(await world.started({ resources: many }), many);
   });
 
-  it('the disk of the host, while the runtime knows the limit and what counts towards it', async () => {
+  it('the disk that the agent reports, while the runtime knows the limit and what counts towards it', async () => {
     const instance = await world.started({ resources: { diskMb: 100 } });
     await world.run(instance, 'head -c 20M /dev/urandom > kept');
     const checkpoint = await paused(world, instance, 'memory');
     const next = await world.started({ resources: { diskMb: 100 } }, checkpoint, nextOf(instance));
     await world.run(next, 'head -c 10M /dev/urandom > more');
     const { usedBytes = 0, limitBytes } = (await world.runtime.diskUsage?.(next, unhurried)) ?? {};
+    const agent = await world.agent(next);
+    // Other programs of the machine write to the disk too, so the figures may change between the two readings.
+    await vi.waitFor(async () => {
+      const shown = await world.run(next, 'df -B1M --output=size,used,avail / | tail -1');
+      const { diskTotal, diskUsed, diskFree = 0 } = await agent.metrics();
+      const reported = [diskTotal, diskUsed, diskFree].map((bytes) => Math.ceil(bytes / MIB));
+      expect(shown.output.trim().split(/\s+/).map(Number)).toEqual(reported);
+    }, 30_000);
     expect(limitBytes).toBe(100 * MIB);
     expect(usedBytes).toBeGreaterThan(30 * MIB);
     expect(usedBytes).toBeLessThan(40 * MIB);

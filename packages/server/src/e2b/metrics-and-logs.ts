@@ -96,10 +96,10 @@ export function e2bMetricsAndLogRoutes(app: RoutesApp, ctx: RouteContext): void 
 
 async function metricsOf(ctx: RouteContext, request: FastifyRequest, sandbox: SandboxView) {
   if (shownState(sandbox) !== 'running') return [];
-  const { cpuCount, cpuUsedPct, memUsed, memTotal, memCache, diskUsed, diskTotal } =
-    await request.deadline.run((signal) =>
-      readSandboxMetrics(ctx.engine, request.identity.org, sandbox.id, signal),
-    );
+  const { agent } = await request.deadline.run((signal) =>
+    readSandboxMetrics(ctx.engine, request.identity.org, sandbox.id, signal),
+  );
+  const { cpuCount, cpuUsedPct, memUsed, memTotal, memCache, diskUsed, diskTotal } = agent;
   const now = ctx.clock.now();
   return [
     {

@@ -68,7 +68,8 @@ export function sandboxHealthRoutes(app: RoutesApp, ctx: RouteContext): void {
         summary: 'The filesystems of a sandbox, with their size and usage',
         description:
           'Never wakes the sandbox. For a sandbox that does not run, the error says which state it is in. ' +
-          'A runtime without disk limits reports the disk that holds the sandbox.',
+          'Size, usage and free space are those that `df` shows in the sandbox: of its disk limit where the kernel ' +
+          'enforces it, else of the disk that holds the sandbox.',
         tags: ['sandboxes'],
         params: sandboxParams,
         response: {
@@ -92,7 +93,7 @@ async function metricsOf(
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<SandboxMetrics> {
-  const used = await readSandboxMetrics(engine, org, id, signal);
+  const { agent: used, diskLimit } = await readSandboxMetrics(engine, org, id, signal);
   return {
     at: clock.now(),
     cpuCount: used.cpuCount,
@@ -101,6 +102,8 @@ async function metricsOf(
     memoryTotalBytes: used.memTotal,
     diskUsedBytes: used.diskUsed,
     diskTotalBytes: used.diskTotal,
+    diskLimitBytes: diskLimit?.limitBytes ?? null,
+    diskCountedBytes: diskLimit?.usedBytes ?? null,
   };
 }
 
@@ -111,7 +114,16 @@ async function drivesOf(
   id: SandboxId,
   signal: AbortSignal,
 ): Promise<DriveView[]> {
-  const { diskTotal, diskUsed } = await readSandboxMetrics(engine, org, id, signal);
-  const freeBytes = Math.max(0, diskTotal - diskUsed);
-  return [{ path: '/', totalBytes: diskTotal, usedBytes: diskUsed, freeBytes }];
+  const { agent, diskLimit } = await readSandboxMetrics(engine, org, id, signal);
+  const { diskTotal, diskUsed, diskFree = Math.max(0, diskTotal - diskUsed) } = agent;
+  return [
+    {
+      path: '/',
+      totalBytes: diskTotal,
+      usedBytes: diskUsed,
+      freeBytes: diskFree,
+      limitBytes: diskLimit?.limitBytes ?? null,
+      countedBytes: diskLimit?.usedBytes ?? null,
+    },
+  ];
 }

@@ -1,27 +1,32 @@
 /**
- * The metrics of a running sandbox, from its agent. The agent sees the disk of the host; where the runtime limits the disk
- * space of the sandbox, the limit and the space that counts towards it take its place.
+ * The metrics of a running sandbox. Its agent reads what programs of the sandbox read, so that both see the same figures.
+ * The runtime adds the disk limit of the sandbox: `df` shows the limit only where the kernel enforces it.
  */
-import type { Engine } from '@torpor/engine';
+import type { DiskUsage, Engine } from '@torpor/engine';
 import type { Metrics } from '@torpor/envd';
 import type { SandboxId } from '@torpor/protocol';
 import { fromAgentError } from './agent-failure.ts';
 import { connectToAgent } from './sandbox-connection.ts';
+
+export interface SandboxReadings {
+  readonly agent: Metrics;
+  /** Undefined when the runtime does not limit disk space. */
+  readonly diskLimit: DiskUsage | undefined;
+}
 
 export async function readSandboxMetrics(
   engine: Pick<Engine, 'agent' | 'diskUsage'>,
   org: string,
   id: SandboxId,
   signal: AbortSignal,
-): Promise<Omit<Metrics, '$typeName' | '$unknown'>> {
+): Promise<SandboxReadings> {
   const agent = connectToAgent(await engine.agent(org, id));
   try {
     const read = agent.metrics({ signal }).catch((thrown: unknown) => {
       throw fromAgentError(thrown, id);
     });
-    const [metrics, disk] = await Promise.all([read, engine.diskUsage(org, id)]);
-    if (disk === undefined) return metrics;
-    return { ...metrics, diskUsed: disk.usedBytes, diskTotal: disk.limitBytes };
+    const [metrics, diskLimit] = await Promise.all([read, engine.diskUsage(org, id)]);
+    return { agent: metrics, diskLimit };
   } finally {
     agent.close();
   }

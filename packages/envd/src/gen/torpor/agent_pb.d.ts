@@ -309,6 +309,8 @@ export declare type Metrics = Message<"torpor.agent.Metrics"> & {
   memCache: number;
 
   /**
+   * Of the file system of the root, as `df` shows it.
+   *
    * @generated from field: double disk_used = 7;
    */
   diskUsed: number;
@@ -327,6 +329,13 @@ export declare type Metrics = Message<"torpor.agent.Metrics"> & {
    * @generated from field: double mem_total_mib = 10;
    */
   memTotalMib: number;
+
+  /**
+   * What users may still write. Less than the rest where blocks are reserved for root. Older agents do not say it.
+   *
+   * @generated from field: optional double disk_free = 11;
+   */
+  diskFree?: number | undefined;
 };
 
 /**
