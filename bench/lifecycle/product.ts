@@ -70,6 +70,8 @@ export async function seals({ sandboxes }: Torpor, megabytes: number, rounds: nu
   ];
 }
 
+const AT_ONCE = 20;
+
 export async function creates([usual, plain]: readonly [Torpor, Torpor], rounds: number): Promise<void> {
   console.log('\nan empty sandbox');
   console.log(row(['', 'p50 ms', 'p95 ms']));
@@ -87,6 +89,16 @@ export async function creates([usual, plain]: readonly [Torpor, Torpor], rounds:
     }
     const { p50, p95 } = timesOf(times);
     console.log(row([`create, ${how}`, p50, p95]));
+    const together: number[] = [];
+    for (let i = 0; i < 3; i++) {
+      const began = performance.now();
+      const made = await Promise.all(Array.from({ length: AT_ONCE }, () => sandboxes.create()));
+      together.push(performance.now() - began);
+      for (const { id } of made) await sandboxes.kill(id);
+      await rest();
+    }
+    const all = timesOf(together);
+    console.log(row([`create ${AT_ONCE} at once, ${how}`, all.p50, all.p95]));
   }
 }
 
