@@ -2,9 +2,9 @@
  * Reads and sets the extended attributes of directories, and reads device numbers. Neither Node nor `find` can do that, so
  * `tar` makes an archive of just these entries. None of them has content.
  */
-import { ByteReader, streamProgram } from '@torpor/host';
+import { ByteReader, nextTarHeader, streamProgram, type TarHeader } from '@torpor/host';
 import type { DeepPaths } from './deep-paths.ts';
-import { ARCHIVE_END, directoryEntry, nextHeader, type TarHeader } from './tar-header.ts';
+import { ARCHIVE_END, directoryEntry } from './directory-archive.ts';
 import type { TreeEntry, TreePath } from './tree-listing.ts';
 
 /** The options of tar that keep every property of an entry. Archives of layers are made with them too. */
@@ -28,7 +28,7 @@ export async function readHeaders(
     const list = ['--hard-dereference', '--no-recursion', '--null', '--verbatim-files-from', '-T', '-'];
     const archive = new ByteReader(streamProgram('tar', [...args, ...list], { signal, input: names }));
     for (const { item } of group) {
-      const header = await nextHeader(archive);
+      const header = await nextTarHeader(archive);
       if (header === undefined) break;
       headers.set(item, header);
     }

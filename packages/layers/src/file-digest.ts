@@ -8,9 +8,8 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { ByteReader, streamProgram } from '@torpor/host';
+import { ByteReader, nextTarHeader, streamProgram, type TarHeader } from '@torpor/host';
 import type { DeepPaths } from './deep-paths.ts';
-import { nextHeader, type TarHeader } from './tar-header.ts';
 import type { TreeEntry } from './tree-listing.ts';
 
 export type DigestKind = 'sha256' | 'sparse-sha256';
@@ -79,7 +78,7 @@ async function digestBlocks(
   );
   let read = 0;
   try {
-    const header = await nextHeader(archive);
+    const header = await nextTarHeader(archive);
     if (header === undefined) throw new Error(`tar did not write ${JSON.stringify(entry.path)}.`);
     read = await eachBlock(await segmentsOf(header, archive), archive, (index, block) => {
       if (!block.equals(ZEROS)) hash.update(`${index}:`).update(block);

@@ -1,11 +1,11 @@
 /** Reads a sealed layer completely: every entry, with a digest of every file. */
-import { forEachBounded } from '@torpor/host';
+import { forEachBounded, type TarHeader } from '@torpor/host';
 import { DeepPaths } from './deep-paths.ts';
+import { xattrOf } from './directory-archive.ts';
 import { hasHeader, readHeaders } from './entry-headers.ts';
 import { type DigestKind, digestFile, digestKindOf } from './file-digest.ts';
 import { mapReadErrors, type Place } from './layer-failure.ts';
 import { OPAQUE, REDIRECT } from './layer-tree.ts';
-import { type TarHeader, xattrOf } from './tar-header.ts';
 import { listTree, shownPath, type TreeEntry, type TreePath } from './tree-listing.ts';
 
 const FILES_AT_ONCE = 4;

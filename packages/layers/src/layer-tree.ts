@@ -1,9 +1,10 @@
 /** Reads a sealed layer as a tree, with the marks that overlayfs wrote on its directories. */
+import type { TarHeader } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { DeepPaths } from './deep-paths.ts';
+import { xattrOf } from './directory-archive.ts';
 import { hasHeader, readHeaders } from './entry-headers.ts';
 import type { MergeNode } from './merge-plan.ts';
-import { type TarHeader, xattrOf } from './tar-header.ts';
 import { listTree, shownPath, type TreeEntry, type TreePath } from './tree-listing.ts';
 
 export const OPAQUE = 'trusted.overlay.opaque';

@@ -6,13 +6,13 @@
  * the size of the files. The only visible difference is the link count of a file, until the old layers are removed.
  */
 import { link, mkdir } from 'node:fs/promises';
-import { errnoOf, forEachBounded, programOutput } from '@torpor/host';
+import { errnoOf, forEachBounded, programOutput, type TarHeader } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { DeepPaths } from './deep-paths.ts';
+import { renamed } from './directory-archive.ts';
 import { applyHeaders } from './entry-headers.ts';
 import { OPAQUE, type Origin, REDIRECT, readTree } from './layer-tree.ts';
 import { type MergeNode, type PlannedEntry, planMerge } from './merge-plan.ts';
-import { renamed, type TarHeader } from './tar-header.ts';
 
 const CALLS_AT_ONCE = 32;
 /** Two programs read each layer. */
