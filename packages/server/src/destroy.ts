@@ -1,14 +1,11 @@
 /** `torpor destroy`: removes a data directory and everything that its sandboxes left on this machine. */
-import { execFile } from 'node:child_process';
-import { access, readdir, readFile, realpath, rmdir } from 'node:fs/promises';
+import { readdir, readFile, realpath, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { claimDataDirectory, openPostgres, openSqlite } from '@torpor/database';
 import type { Queryable } from '@torpor/engine';
+import { exists, programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { cleanUpHost, mountsOnHost, runningContainers } from '@torpor/runtime-gvisor';
-
-const run = promisify(execFile);
 
 interface DestroyOptions {
   /** The address of a PostgreSQL database. Undefined: the embedded database. */
@@ -95,12 +92,5 @@ function refuseMounts(place: string): void {
 
 /** Does not cross into another file system, in case something is mounted meanwhile. */
 async function remove(paths: readonly string[]): Promise<void> {
-  if (paths.length > 0) await run('rm', ['-rf', '--one-file-system', '--', ...paths]);
-}
-
-function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  );
+  if (paths.length > 0) await programOutput('rm', ['-rf', '--one-file-system', '--', ...paths]);
 }

@@ -8,11 +8,9 @@
  * One process uses a data directory, so no other process changes the file. A crash leaves the file at any length, and the
  * next start continues from that length.
  */
-import { execFile } from 'node:child_process';
 import { open, stat, statfs, truncate } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { promisify } from 'node:util';
-import { Mutex } from '@torpor/host';
+import { Mutex, programOutput } from '@torpor/host';
 
 /** Enough for dozens of transactions. Small, so that a program which fills the disk gets little of the reserve. */
 const STEP_BYTES = 512 * 1024;
@@ -33,14 +31,14 @@ export interface ReserveState {
 export class DiskReserve {
   readonly #path: string;
   readonly #bytes: number;
-  #held: number;
+  #allocated: number;
   /** A transaction and the watch of the disk may want to change the file at the same time. */
   readonly #mutex = new Mutex();
 
-  private constructor(path: string, bytes: number, held: number) {
+  private constructor(path: string, bytes: number, allocated: number) {
     this.#path = path;
     this.#bytes = bytes;
-    this.#held = held;
+    this.#allocated = allocated;
   }
 
   /** Reads the length of the file and changes nothing. With `bytes` 0 there is no reserve. */
@@ -52,8 +50,8 @@ export class DiskReserve {
   /** Frees one step for a write that found the disk full. False when the reserve is used up. */
   releaseStep(): Promise<boolean> {
     return this.#mutex.run(async () => {
-      if (this.#held === 0) return false;
-      await this.#shrinkTo(Math.max(0, this.#held - STEP_BYTES));
+      if (this.#allocated === 0) return false;
+      await this.#shrinkTo(Math.max(0, this.#allocated - STEP_BYTES));
       return true;
     });
   }
@@ -63,7 +61,7 @@ export class DiskReserve {
     return this.#mutex.run(async () => {
       const { freeBytes } = await this.#disk();
       const missing = START_BYTES - freeBytes;
-      if (missing > 0 && this.#held > 0) await this.#shrinkTo(Math.max(0, this.#held - missing));
+      if (missing > 0 && this.#allocated > 0) await this.#shrinkTo(Math.max(0, this.#allocated - missing));
     });
   }
 
@@ -73,11 +71,11 @@ export class DiskReserve {
       const { freeBytes, totalBytes } = await this.#disk();
       const wantedBytes = Math.min(this.#bytes, Math.floor(totalBytes * MAX_SHARE));
       const spare = freeBytes - Math.min(LEFT_FREE_BYTES, Math.floor(totalBytes * MAX_SHARE));
-      const missing = wantedBytes - this.#held;
+      const missing = wantedBytes - this.#allocated;
       if (missing < 0) await this.#shrinkTo(wantedBytes);
       // All of it or nothing: a complete reserve is the sign that the disk has space again.
       else if (missing > 0 && spare >= missing) await this.#growTo(wantedBytes);
-      return { heldBytes: this.#held, wantedBytes };
+      return { heldBytes: this.#allocated, wantedBytes };
     });
   }
 
@@ -88,29 +86,28 @@ export class DiskReserve {
 
   async #shrinkTo(bytes: number): Promise<void> {
     await truncate(this.#path, bytes);
-    this.#held = bytes;
+    this.#allocated = bytes;
   }
 
   /** Leaves the file as it was when the disk turns out to be full. */
   async #growTo(bytes: number): Promise<void> {
-    const before = this.#held;
+    const before = this.#allocated;
     try {
       await allocate(this.#path, before, bytes - before);
-      this.#held = bytes;
+      this.#allocated = bytes;
     } catch {
       await this.#shrinkTo(before).catch(() => undefined);
     }
   }
 }
 
-const run = promisify(execFile);
-
 /** Allocates the blocks: a file that is only extended occupies no space. */
 async function allocate(path: string, offset: number, bytes: number): Promise<void> {
   const file = await open(path, 'a', 0o600);
   try {
     // Node cannot call fallocate(2). Where the program is missing or the file system does not support it, the bytes are written.
-    await run('fallocate', ['--offset', String(offset), '--length', String(bytes), path]).catch(async () => {
+    const args = ['--offset', String(offset), '--length', String(bytes), path];
+    await programOutput('fallocate', args).catch(async () => {
       await file.writeFile(Buffer.alloc(bytes));
       await file.datasync();
     });

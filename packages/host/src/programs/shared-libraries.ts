@@ -1,9 +1,6 @@
 /** Finds the dynamic loader and the shared libraries that a program uses on this host. */
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { TorporError } from '@torpor/protocol';
-
-const run = promisify(execFile);
+import { runProgram } from './run-program.ts';
 
 export interface Libraries {
   /** Undefined for a library, which has no loader of its own. */
@@ -13,13 +10,10 @@ export interface Libraries {
 
 /** Undefined for a static program. Only for trusted files, because `ldd` runs the loader that the file names. */
 export async function librariesOf(file: string): Promise<Libraries | undefined> {
-  try {
-    return parseLdd((await run('ldd', [file], { env: { PATH: process.env['PATH'], LC_ALL: 'C' } })).stdout);
-  } catch (thrown) {
-    const { stderr = '', stdout = '' } = thrown as { stderr?: string; stdout?: string };
-    if (/not a dynamic executable|Not a valid dynamic program/.test(stderr + stdout)) return undefined;
-    throw new TorporError('internal', `ldd cannot list the libraries of ${file}.`, { cause: thrown });
-  }
+  const { status, stdout, stderr } = await runProgram('ldd', [file]);
+  if (status === 0) return parseLdd(stdout);
+  if (/not a dynamic executable|Not a valid dynamic program/.test(stderr + stdout)) return undefined;
+  throw new TorporError('internal', `ldd cannot list the libraries of ${file}: ${stderr.trim()}`);
 }
 
 export function parseLdd(text: string): Libraries | undefined {

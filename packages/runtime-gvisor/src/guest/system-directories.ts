@@ -4,14 +4,11 @@
  * Guests read files with the rights of the host's root. So every file that is not world-readable is covered, and so are
  * directories under /usr that hold settings or work of the host's users.
  */
-import { execFile } from 'node:child_process';
 import { lstatSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
+import { programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { EMPTY_DIRECTORY, EMPTY_FILE, type GuestBind } from './layout.ts';
-
-const run = promisify(execFile);
 
 /** Top directories that are links into /usr on most hosts, and real directories on some. */
 const TOP = ['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'];
@@ -29,8 +26,6 @@ const HIDDEN = [
 
 /** The links that choose between equivalent programs must match the programs of the host. */
 const ALTERNATIVES = '/etc/alternatives';
-
-const MAX_LIST_BYTES = 64 * 1024 * 1024;
 
 export interface SystemDirectories {
   /** Directories of the host that are bind-mounted at the same path. */
@@ -101,12 +96,12 @@ async function unreadable(tops: readonly string[]): Promise<CoveredPaths> {
   const files = ['!', '-type', 'd', '!', '-type', 'l', '!', '-perm', '-o+r'];
   const expression = ['(', ...directories, '-prune', '-printf', 'd%p\\0', ')', '-o', '(', ...files];
   const args = [...tops, '-ignore_readdir_race', '-xdev', ...expression, '-printf', 'f%p\\0', ')'];
-  const { stdout } = await run('find', args, { maxBuffer: MAX_LIST_BYTES }).catch((cause) => {
+  const listing = await programOutput('find', args).catch((cause) => {
     throw new TorporError('internal', 'The files of the host that guests must not see cannot be listed.', {
       cause,
     });
   });
-  const lines = stdout.split('\0').filter(Boolean).map(nameable);
+  const lines = listing.split('\0').filter(Boolean).map(nameable);
   const starting = (letter: string) => [
     ...new Set(lines.filter((line) => line.startsWith(letter)).map((line) => line.slice(1))),
   ];
