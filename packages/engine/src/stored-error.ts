@@ -1,13 +1,5 @@
 /** Errors as the database keeps them: the output of `TorporError.toBody`. */
-import { type ErrorBody, errorBodySchema, TorporError } from '@torpor/protocol';
-import { z } from 'zod';
-
-/** The code may be of a newer version; `fromBody` makes it `internal`. */
-const storedErrorSchema = errorBodySchema.extend({ code: z.string() });
-
-function isErrorBody(value: unknown): value is ErrorBody {
-  return storedErrorSchema.safeParse(value).success;
-}
+import { type ErrorBody, isErrorBody, TorporError } from '@torpor/protocol';
 
 /** Reads a nullable column. */
 export function parseStoredError(text: string | null): ErrorBody | null {

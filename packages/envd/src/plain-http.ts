@@ -90,7 +90,8 @@ function send(address: AgentAddress, call: PlainCall): Promise<IncomingMessage> 
 async function messageOf(response: IncomingMessage, status: number): Promise<string> {
   const text = (await readBounded(response)).toString('utf8');
   try {
-    const { message } = JSON.parse(text) as { message?: unknown };
+    const said: unknown = JSON.parse(text);
+    const message = typeof said === 'object' && said !== null && 'message' in said ? said.message : undefined;
     if (typeof message === 'string' && message !== '') return message;
   } catch {
     // The body is not an agent's error; use the status.

@@ -10,21 +10,31 @@ import { lstat, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { exists, isMissing, syncDirectory, writeFileDurably } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { z } from 'zod';
 import { checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
 import { FILES, SEAL } from './layer-directory.ts';
 import { corrupt, mapReadErrors, missing, type Place } from './layer-failure.ts';
+import { layerIdSchema } from './layer-id.ts';
 import type { SealRecord } from './layers.ts';
 
 const VERSION = 1;
 /** Far more than a seal needs; a larger file is not a seal. */
 const LARGEST = 4096;
 
-interface TopFingerprint {
-  readonly mode: number;
-  readonly uid: number;
-  readonly gid: number;
-  readonly mtimeNs: string;
-}
+/** In the order of `topFingerprint`. */
+const topSchema = z.object({ mode: z.number(), uid: z.number(), gid: z.number(), mtimeNs: z.string() });
+type TopFingerprint = z.infer<typeof topSchema>;
+
+const sealSchema = z.object({
+  version: z.literal(VERSION),
+  layerId: layerIdSchema,
+  nonce: z.string(),
+  sealedAt: z.number(),
+  entries: z.number(),
+  bytes: z.number(),
+  top: topSchema,
+});
+type Seal = z.infer<typeof sealSchema>;
 
 /** The caller has synced the files of the layer. */
 export async function writeSeal(directory: string, record: SealRecord): Promise<void> {
@@ -68,8 +78,6 @@ export class SealReader {
     this.#known.delete(directory);
   }
 }
-
-type Seal = SealRecord & { readonly version: number; readonly top: TopFingerprint };
 
 interface KnownSeal {
   readonly file: string;
@@ -135,15 +143,17 @@ async function readText(directory: string, place: Place): Promise<string> {
 function parse(text: string, place: Place): Seal {
   const json = unwrapChecksummed(text);
   if (json === undefined) throw corrupt(place, 'is not what was written when the layer was sealed');
-  const record = JSON.parse(json) as Partial<Seal>;
-  if (record.version !== VERSION) {
+  const record: unknown = JSON.parse(json);
+  if (!z.object({ version: z.literal(VERSION) }).safeParse(record).success) {
     throw new TorporError('version_unsupported', `Layer ${place.layerId} was sealed by a newer version.`, {
       details: { ...place },
     });
   }
+  const { data: seal } = sealSchema.safeParse(record);
+  if (seal === undefined) throw corrupt(place, 'has another form than a seal');
   // The seal of a layer directory that was renamed still has a valid checksum.
-  if (record.layerId !== place.layerId) throw corrupt(place, 'is the seal of another layer');
-  return record as Seal;
+  if (seal.layerId !== place.layerId) throw corrupt(place, 'is the seal of another layer');
+  return seal;
 }
 
 function topFingerprint(stats: {

@@ -3,14 +3,17 @@
  * the object is absent. Everything else (no answer, 401, 403, 429, 5xx, a 404 of a proxy) says nothing about it.
  */
 import { TorporError } from '@torpor/protocol';
+import { z } from 'zod';
 
 /** The body that Kubernetes sends with every error. */
-export interface ApiStatus {
-  readonly kind?: string;
-  readonly reason?: string;
-  readonly message?: string;
-  readonly details?: { readonly name?: string; readonly kind?: string };
-}
+export const apiStatusSchema = z.object({
+  kind: z.string().optional(),
+  reason: z.string().optional(),
+  message: z.string().optional(),
+  code: z.number().optional(),
+  details: z.object({ name: z.string().optional(), kind: z.string().optional() }).optional(),
+});
+export type ApiStatus = z.infer<typeof apiStatusSchema>;
 
 /** The API server answered, and not with what was asked for. */
 export class ClusterFault extends TorporError {

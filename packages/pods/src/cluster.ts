@@ -9,7 +9,8 @@ import { json, text } from 'node:stream/consumers';
 import { KubeConfig } from '@kubernetes/client-node';
 import { TorporError } from '@torpor/protocol';
 import WebSocket, { type ClientOptions } from 'ws';
-import { type ApiStatus, ClusterFault, noAnswer } from './cluster-fault.ts';
+import { z } from 'zod';
+import { type ApiStatus, apiStatusSchema, ClusterFault, noAnswer } from './cluster-fault.ts';
 
 export interface ClusterOptions {
   /** A kubeconfig file. Undefined: KUBECONFIG, the usual file, or the service account of the pod that the server runs in. */
@@ -28,10 +29,11 @@ export interface Ask {
   readonly contentType?: string;
 }
 
-export interface WatchEvent {
-  readonly type: 'ADDED' | 'MODIFIED' | 'DELETED' | 'BOOKMARK' | 'ERROR';
-  readonly object: unknown;
-}
+const watchEventSchema = z.object({
+  type: z.enum(['ADDED', 'MODIFIED', 'DELETED', 'BOOKMARK', 'ERROR']),
+  object: z.unknown(),
+});
+export type WatchEvent = z.infer<typeof watchEventSchema>;
 
 const MERGE_PATCH = 'application/merge-patch+json';
 
@@ -174,18 +176,17 @@ export class Cluster {
 }
 
 function eventOf(line: string, what: string): WatchEvent {
-  const event = JSON.parse(line) as WatchEvent;
+  const event = watchEventSchema.parse(JSON.parse(line));
   if (event.type !== 'ERROR') return event;
-  const status = event.object as ApiStatus & { readonly code?: number };
-  throw new ClusterFault(status.code ?? 500, status, what);
+  const status = apiStatusSchema.safeParse(event.object).data;
+  throw new ClusterFault(status?.code ?? 500, status, what);
 }
 
 async function faultOf(response: IncomingMessage, what: string): Promise<ClusterFault> {
   const said = await text(response).catch(() => '');
   let body: ApiStatus | undefined;
   try {
-    const parsed: unknown = JSON.parse(said);
-    if (typeof parsed === 'object' && parsed !== null) body = parsed;
+    body = apiStatusSchema.safeParse(JSON.parse(said)).data;
   } catch {
     // Proxies answer with other bodies.
   }

@@ -1,6 +1,6 @@
 /** Sandboxes, checkpoints and operations as callers see them. */
 import { z } from 'zod';
-import { ERROR_CODES } from './errors.ts';
+import { ERROR_CODES, type ErrorBody } from './errors.ts';
 import { idSchema } from './ids.ts';
 import { networkSchema, onIdleSchema, serviceSchema } from './requests.ts';
 import {
@@ -31,6 +31,13 @@ export const errorBodySchema = z
     details: z.record(z.string(), z.unknown()).optional(),
   })
   .meta({ id: 'Error' });
+
+const anyErrorBodySchema = errorBodySchema.extend({ code: z.string() });
+
+/** Whether this is an error as answers and rows have it, also of a newer version: `TorporError.fromBody` knows what to do then. */
+export function isErrorBody(value: unknown): value is ErrorBody {
+  return anyErrorBodySchema.safeParse(value).success;
+}
 
 /** What the runtime last reported about a sandbox. `unknown` never means absent. */
 export const evidenceSchema = z.enum(['running', 'frozen', 'gone', 'unknown', 'ledger']);

@@ -1,6 +1,6 @@
 /** Secrets as the database has them. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
-import type { SandboxId, SecretView } from '@torpor/protocol';
+import { type SandboxId, type SecretView, secretViewSchema } from '@torpor/protocol';
 
 export interface Secret extends SecretView {
   readonly org: string;
@@ -32,7 +32,7 @@ function toSecret(row: Row): Secret {
     host: String(row['host']),
     header: String(row['header']),
     prefix: row['prefix'] as string | null,
-    methods: methods === null ? null : (JSON.parse(methods) as string[]),
+    methods: methods === null ? null : secretViewSchema.shape.methods.parse(JSON.parse(methods)),
     path: row['path'] as string | null,
     value: String(row['value']),
     generated: Number(row['generated']) === 1,

@@ -101,9 +101,10 @@ function wholeLine(bytes: Buffer): Buffer | undefined {
 
 function controlMessageOf(line: Buffer): { readonly thread?: string; readonly end?: string } | undefined {
   try {
-    const { torpor } = JSON.parse(line.toString('utf8')) as { torpor?: unknown };
-    if (typeof torpor !== 'object' || torpor === null) return undefined;
-    const { thread, end } = torpor as { thread?: unknown; end?: unknown };
+    const message = fieldOf(JSON.parse(line.toString('utf8')), 'torpor');
+    if (typeof message !== 'object' || message === null) return undefined;
+    const thread = fieldOf(message, 'thread');
+    const end = fieldOf(message, 'end');
     return {
       ...(typeof thread === 'string' && thread.length <= 1_000 ? { thread } : {}),
       ...(typeof end === 'string' ? { end } : {}),
@@ -111,4 +112,9 @@ function controlMessageOf(line: Buffer): { readonly thread?: string; readonly en
   } catch {
     return undefined;
   }
+}
+
+/** Undefined when the value has no such field. The program in the sandbox may write anything. */
+function fieldOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
 }

@@ -1,6 +1,7 @@
 /** Rows of template builds. */
 import type { Database, Queryable, Row, Transaction } from '@torpor/engine';
 import { type CheckpointId, type Resources, resourcesSchema } from '@torpor/protocol';
+import { z } from 'zod';
 
 export interface TemplateBuild {
   readonly id: string;
@@ -24,6 +25,8 @@ export interface TemplateBuild {
   readonly finishedAt: number | null;
 }
 
+const namesSchema = z.array(z.string());
+
 const COLUMNS =
   'id, org, template, names, resources, status, owner, runs, build_order, checkpoint_id, reason, step, created_at, updated_at, finished_at';
 
@@ -33,7 +36,7 @@ function toBuild(row: Row): TemplateBuild {
     id: row['id'] as string,
     org: row['org'] as string,
     template: row['template'] as string,
-    names: JSON.parse(row['names'] as string) as string[],
+    names: namesSchema.parse(JSON.parse(row['names'] as string)),
     resources: resourcesSchema.parse(JSON.parse(row['resources'] as string)),
     status: row['status'] as TemplateBuild['status'],
     owner: row['owner'] as string | null,

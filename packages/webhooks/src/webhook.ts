@@ -1,6 +1,12 @@
 /** Webhooks as the database has them. */
 import type { Queryable, Row, Transaction } from '@torpor/engine';
-import { type EventFilter, TorporError, type WebhookId, type WebhookView } from '@torpor/protocol';
+import {
+  type EventFilter,
+  TorporError,
+  type WebhookId,
+  type WebhookView,
+  webhookViewSchema,
+} from '@torpor/protocol';
 
 export interface Webhook {
   readonly id: WebhookId;
@@ -23,7 +29,7 @@ function toWebhook(row: Row): Webhook {
     id: row['id'] as WebhookId,
     org: String(row['org']),
     url: String(row['url']),
-    events: JSON.parse(String(row['events'])) as EventFilter[],
+    events: webhookViewSchema.shape.events.parse(JSON.parse(String(row['events']))),
     position: Number(row['position']),
     replayFrom: row['replay_from'] as number | null,
     createdAt: Number(row['created_at']),

@@ -56,8 +56,7 @@ export class TurnRecords {
 }
 
 function parseRecord(text: string): TurnRecord {
-  const record = JSON.parse(text) as Partial<Record<'is' | 'tag' | 'offset', unknown>>;
-  const { is, tag, offset } = record;
+  const { is, tag, offset }: Readonly<Record<string, unknown>> = Object(JSON.parse(text));
   if (is === 'written' && typeof tag === 'string' && typeof offset === 'number') return { is, tag, offset };
   return { is: 'recorded' };
 }

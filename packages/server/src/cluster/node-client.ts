@@ -4,7 +4,8 @@ import { request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
 import type { HandOver, NodeAddress } from '@torpor/engine';
 import type { HopSigner } from '@torpor/gateway';
-import { TorporError } from '@torpor/protocol';
+import { isErrorBody, TorporError } from '@torpor/protocol';
+import { z } from 'zod';
 
 interface NodeRequest {
   readonly method: 'GET' | 'POST';
@@ -15,6 +16,8 @@ interface NodeRequest {
   /** Ends the waiting, not what the other node does. */
   readonly signal?: AbortSignal | undefined;
 }
+
+const answerSchema = z.object({ error: z.unknown() });
 
 const THIS_NODE = { remoteAddress: '', scheme: 'http', localPort: 0 } as const;
 
@@ -72,8 +75,8 @@ function noAnswer(node: string, isConnected: boolean, cause: unknown): TorporErr
 
 function errorIn(body: string): TorporError | undefined {
   try {
-    const { error } = JSON.parse(body) as { error?: Parameters<typeof TorporError.fromBody>[0] };
-    return error === undefined ? undefined : TorporError.fromBody(error);
+    const { error } = answerSchema.parse(JSON.parse(body));
+    return isErrorBody(error) ? TorporError.fromBody(error) : undefined;
   } catch {
     return undefined;
   }

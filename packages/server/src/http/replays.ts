@@ -6,7 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Clock, Database } from '@torpor/engine';
-import { type ErrorBody, errorBodySchema, TorporError } from '@torpor/protocol';
+import { isErrorBody, TorporError } from '@torpor/protocol';
 import type { FastifyRequest } from 'fastify';
 import { idempotencyKeyOf } from './caller.ts';
 
@@ -102,8 +102,9 @@ export class Replays {
     if (row === undefined) return undefined;
     refuseOtherBody(row.body_hash, scope);
     const body: unknown = JSON.parse(row.answer);
-    if (row.failed === 1) throw TorporError.fromBody(errorBodySchema.parse(body) as ErrorBody);
-    return { body: body as T };
+    if (row.failed === 0) return { body: body as T };
+    if (!isErrorBody(body)) throw new TorporError('internal', 'The stored answer cannot be read.');
+    throw TorporError.fromBody(body);
   }
 
   /** Keeps the first stored answer: an identical request on another server may have been faster. */
