@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LayerClaims } from '@torpor/layers';
 import { bad, type CheckedHost, good, goodFor, type HostCheck } from '../host-checks/host-check.ts';
-import { InstanceFiles } from '../instance/instance-files.ts';
+import { cachedCheckpoint, InstanceFiles } from '../instance/instance-files.ts';
 import type { BuildStatus } from '../machine-wide-build.mjs';
 import { findRunsc } from '../runsc/find-runsc.ts';
 import { obstacleToBuilding, readBuildStatus } from './build.mjs';
@@ -39,6 +39,7 @@ export function monthsSince(day: number, now: Date): number {
 
 interface Use {
   running: number;
+  warm: number;
   checkpoints: number;
 }
 
@@ -46,7 +47,8 @@ interface Use {
 export async function checkRunscUse({ dataDir }: CheckedHost): Promise<HostCheck> {
   const uses = await runscUses(dataDir);
   const lines = [...uses].map(
-    ([version, { running, checkpoints }]) => `${version}: ${running} running, ${checkpoints} checkpoints`,
+    ([version, { running, warm, checkpoints }]) =>
+      `${version}: ${running} running, ${warm} warm, ${checkpoints} checkpoints`,
   );
   return good('sandboxes by runsc', lines.join('; ') || 'none');
 }
@@ -58,7 +60,7 @@ async function runscUses(dataDir: string): Promise<Map<string, Use>> {
   const count = async (digest: string, what: keyof Use) => {
     const name = names.get(digest) ?? (await versionOf(dataDir, digest));
     names.set(digest, name);
-    const use = uses.get(name) ?? { running: 0, checkpoints: 0 };
+    const use = uses.get(name) ?? { running: 0, warm: 0, checkpoints: 0 };
     uses.set(name, { ...use, [what]: use[what] + 1 });
   };
   const entries: readonly string[] = await readdir(directory).catch(() => []);
@@ -66,7 +68,8 @@ async function runscUses(dataDir: string): Promise<Map<string, Use>> {
   const files = new InstanceFiles(join(directory, 'instances'));
   for await (const instance of files.list()) {
     const record = files.read(instance);
-    if (record !== undefined) await count(record.runsc, 'running');
+    if (record === undefined) continue;
+    await count(record.runsc, cachedCheckpoint(record) === null ? 'running' : 'warm');
   }
   const claims = await LayerClaims.open(join(dataDir, 'checkpoints', 'references'));
   for (const { runsc } of claims.all()) {
