@@ -1,10 +1,14 @@
+import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import type { Instance } from '@torpor/engine';
 import { newInstance, nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../../testing/gvisor-world.ts';
 import { findMachineBase } from './build-base.mjs';
 
+const run = promisify(execFile);
 const why =
   (await whyNoGvisor()) ?? (findMachineBase() === undefined ? 'this machine has no root for base' : null);
 
@@ -89,6 +93,16 @@ describe.skipIf(why !== null)(
       expect(await output('ls -lR /etc /usr/local /dev 2>&1 > /dev/null | grep -v "Permission denied"')).toBe(
         '',
       );
+    });
+
+    it('share the layer of their root: ten more take next to no space', async () => {
+      const layers = join(world.dataDir, 'checkpoints/layers');
+      const kilobytes = async () =>
+        Number((await run('du', ['--summarize', '--block-size=1K', layers])).stdout.split('\t')[0]);
+      const before = await kilobytes();
+      expect(before).toBeGreaterThan(100_000);
+      for (let n = 0; n < 10; n++) await world.started({});
+      expect((await kilobytes()) - before).toBeLessThan(10_000);
     });
 
     it('install packages with apt, pip and npm, which stay over a pause and in a fork', async () => {

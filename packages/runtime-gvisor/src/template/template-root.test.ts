@@ -68,6 +68,13 @@ describe.skipIf(why !== null)(
       expect(await wordIn(template)).toBe('first');
     });
 
+    it('is in one layer, which all its sandboxes share', async () => {
+      const template = await prepared();
+      const instances = [await world.started({}, template), await world.started({}, template)];
+      const bottoms = instances.map((instance) => world.recordOf(instance).lower.at(-1)?.id);
+      expect(bottoms).toEqual([bottomOf(template)?.id, bottomOf(template)?.id]);
+    });
+
     it('is prepared again over the same layer while its content is the newest', async () => {
       const template = await prepared();
       expect(await world.runtime.isOutdated?.(template)).toBe(false);
