@@ -1,8 +1,9 @@
 /**
- * The timeline of S4 on three nodes: created with a job, suspended, the suspension reported twice, reconciled, resumed, suspended
- * again by an evacuation, and the node dies in the middle of it. There it ended as "suspended but has no checkpoint data". Here it
- * ends in one of three ways, and API, CLI, session and checkpoints tell the same story: the sandbox runs with everything, it goes
- * on from its last replicated checkpoint and says what is lost since when, or the answer names the node that is away.
+ * An incident of another platform, on three nodes: a sandbox is created with a job, suspended, the suspension is reported twice, the
+ * sandbox is reconciled, resumed, and suspended again by an evacuation, and the node dies in the middle of that. On that platform
+ * the sandbox ended as "suspended but has no checkpoint data". Here it ends in one of three ways, and API, CLI, session and
+ * checkpoints say the same: the sandbox runs with everything, it goes on from its last replicated checkpoint and says what is lost
+ * since when, or the answer names the node that is away.
  */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -23,7 +24,7 @@ const PATIENCE = { timeout: 120_000, interval: 200 };
 const MOMENTS = ['sandbox.pausing', 'checkpoint.replicated'] as const;
 
 describe.skipIf(postgres === null || noGvisor !== null)(
-  `S4 on three nodes with ${RUNTIME}, with the store in ${STORE}`,
+  `an evacuation on three nodes with ${RUNTIME}, with the store in ${STORE}`,
   { timeout: 900_000 },
   () => {
     let world: ClusterWorld;

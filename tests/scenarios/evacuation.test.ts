@@ -5,22 +5,23 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 const caller = { org: 'org' };
 
 /**
- * The timeline of S4: created, suspended, checkpoint received, reconciled, resumed, suspended again by an
- * evacuation that dies half-way, resumed. There it ended as "suspended but has no checkpoint data".
+ * An incident of another platform: a sandbox is created, suspended, its checkpoint is received, it is reconciled, resumed,
+ * suspended again by an evacuation that dies half-way, and resumed. On that platform it ended as "suspended but has no checkpoint
+ * data".
  */
 describe.each(databaseKinds)('the evacuation that dies half-way, on %s', (kind) => {
   let world: World;
-  let bury: () => void;
-  /** A server that has died goes no further; it is let go at the end, to show that it can do no more harm. */
+  let release: () => void;
+  /** A server that has died stops here. It goes on at the end of the test, to show that it can do no more harm. */
   let death: Promise<void>;
   beforeEach(async () => {
     world = await makeWorld(kind);
     death = new Promise((resolve) => {
-      bury = resolve;
+      release = resolve;
     });
   });
   afterEach(async () => {
-    bury();
+    release();
     await world.dispose();
   });
 
@@ -111,7 +112,7 @@ describe.each(databaseKinds)('the evacuation that dies half-way, on %s', (kind) 
     expect(runtime.look(id)).toMatchObject({ files: { '/work/notes': 'second' }, counter: 2 });
 
     // The dead server wakes up and goes on where it was: nothing of it gets through (R111).
-    bury();
+    release();
     await evacuation.stop();
     const { types } = await agree(id);
     expect(types.filter((type) => type.startsWith('job.'))).toEqual([

@@ -57,7 +57,7 @@ export async function listIdle(
 /** Leases of work that uses a sandbox. A lease prevents only the pause for idleness. */
 export class Leases {
   readonly #ctx: Context;
-  readonly #held = new Map<SandboxId, number>();
+  readonly #counts = new Map<SandboxId, number>();
   /** Used since the last flush, whether or not a lease is still held. */
   readonly #used = new Set<SandboxId>();
   #flushedAt: number;
@@ -69,33 +69,33 @@ export class Leases {
 
   /** Prevents idleness until the returned function is called; a second call of it has no effect. */
   hold(id: SandboxId): () => void {
-    this.#held.set(id, (this.#held.get(id) ?? 0) + 1);
+    this.#counts.set(id, (this.#counts.get(id) ?? 0) + 1);
     this.#used.add(id);
     let released = false;
     return () => {
       if (released) return;
       released = true;
-      const left = (this.#held.get(id) ?? 1) - 1;
-      if (left > 0) this.#held.set(id, left);
-      else this.#held.delete(id);
+      const left = (this.#counts.get(id) ?? 1) - 1;
+      if (left > 0) this.#counts.set(id, left);
+      else this.#counts.delete(id);
       this.#used.add(id);
     };
   }
 
   count(id: SandboxId): number {
-    return this.#held.get(id) ?? 0;
+    return this.#counts.get(id) ?? 0;
   }
 
   /** Whether this server knows of a use that the activity row may not show yet. */
   isUsed(id: SandboxId): boolean {
-    return this.#held.has(id) || this.#used.has(id);
+    return this.#counts.has(id) || this.#used.has(id);
   }
 
   /** Writes the activity rows of used sandboxes, at most once per `activityEveryMs`. */
   async flush(): Promise<void> {
     if (this.#ctx.clock.monotonic() - this.#flushedAt < this.#ctx.settings.activityEveryMs) return;
     this.#flushedAt = this.#ctx.clock.monotonic();
-    const ids = new Set([...this.#held.keys(), ...this.#used]);
+    const ids = new Set([...this.#counts.keys(), ...this.#used]);
     if (ids.size === 0) return;
     this.#used.clear();
     const now = this.#ctx.clock.now();

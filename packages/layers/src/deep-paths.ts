@@ -24,7 +24,7 @@ export interface ShortPath {
 
 export class DeepPaths {
   readonly #top: string;
-  readonly #held = new Map<TreePath, Promise<FileHandle>>();
+  readonly #opened = new Map<TreePath, Promise<FileHandle>>();
 
   constructor(top: string) {
     this.#top = top;
@@ -50,19 +50,19 @@ export class DeepPaths {
   }
 
   async close(): Promise<void> {
-    for (const handle of this.#held.values()) await handle.then((held) => held.close()).catch(() => {});
-    this.#held.clear();
+    for (const handle of this.#opened.values()) await handle.then((held) => held.close()).catch(() => {});
+    this.#opened.clear();
   }
 
   #hold(passed: TreePath, from: string, step: TreePath): Promise<FileHandle> {
-    let handle = this.#held.get(passed);
+    let handle = this.#opened.get(passed);
     if (handle !== undefined) return handle;
-    if (this.#held.size >= MAX_HELD) {
+    if (this.#opened.size >= MAX_HELD) {
       throw new TorporError('conflict', 'There are too many paths that are longer than the kernel accepts.');
     }
     const place = Buffer.concat([Buffer.from(`${from}/`), Buffer.from(step, 'latin1')]);
     handle = open(place, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
-    this.#held.set(passed, handle);
+    this.#opened.set(passed, handle);
     return handle;
   }
 }

@@ -64,8 +64,8 @@ class Lab implements LabCluster {
   readonly #processes = new LabProcesses(this.#run);
   readonly #keys: LabKeys;
   readonly #connections = new Set<Socket>();
-  readonly #door = createServer((client) => this.#relay(client, this.#socket()));
-  readonly #doors: Server[] = [];
+  readonly #proxy = createServer((client) => this.#relay(client, this.#socket()));
+  readonly #proxies: Server[] = [];
   readonly #reached = new Map<string, Promise<string>>();
   readonly #programs: string[] = [];
   readonly #relays: string[] = [];
@@ -127,15 +127,15 @@ class Lab implements LabCluster {
   async #openWay(host: string, port: number): Promise<string> {
     const socket = join(this.#run, `${host}-${port}.sock`);
     this.#startRelay(socket, 0, host, port);
-    const door = createServer((client) => this.#relay(client, socket));
-    this.#doors.push(door);
-    door.listen(0, '127.0.0.1');
-    await new Promise((resolve) => door.once('listening', resolve));
-    door.unref();
+    const proxy = createServer((client) => this.#relay(client, socket));
+    this.#proxies.push(proxy);
+    proxy.listen(0, '127.0.0.1');
+    await new Promise((resolve) => proxy.once('listening', resolve));
+    proxy.unref();
     await eventually(`the relay to ${host}:${port}`, () => {
       if (!existsSync(socket)) throw new Error('not yet');
     });
-    return `http://127.0.0.1:${(door.address() as AddressInfo).port}`;
+    return `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
   }
 
   importImage(archive: string): void {
@@ -167,7 +167,7 @@ class Lab implements LabCluster {
       await this.#processes.stop(name);
     this.#killLeftovers();
     for (const node of this.#nodes) await node.stop();
-    for (const door of [this.#door, ...this.#doors]) door.close();
+    for (const proxy of [this.#proxy, ...this.#proxies]) proxy.close();
     for (const socket of this.#connections) socket.destroy();
     this.#removeControlGroups();
     quietly(() => execFileSync('ip', ['netns', 'del', this.#namespace], { stdio: 'ignore' }));
@@ -340,10 +340,10 @@ class Lab implements LabCluster {
   /** From outside of the network namespace: a Unix socket leads into it. */
   async #openDoor(): Promise<void> {
     this.#startRelay(this.#socket(), 0, NODE_IP, 6443);
-    this.#door.listen(0, '127.0.0.1');
-    await new Promise((resolve) => this.#door.once('listening', resolve));
-    this.#door.unref();
-    const { port } = this.#door.address() as AddressInfo;
+    this.#proxy.listen(0, '127.0.0.1');
+    await new Promise((resolve) => this.#proxy.once('listening', resolve));
+    this.#proxy.unref();
+    const { port } = this.#proxy.address() as AddressInfo;
     this.kubeconfig = this.#keys.kubeconfig('admin', `https://127.0.0.1:${port}`, this.#userOf('admin'));
     this.admin = new Cluster({ kubeconfig: this.kubeconfig, requestMs: 10_000 });
   }

@@ -247,8 +247,8 @@ export class AgentSandboxRuntime implements Runtime {
 
   /**
    * Takes the instance off the object. An object that a checkpoint names is kept, suspended. The checkpoint that a running
-   * instance was started from is used up, and nobody discards it any more: the object goes with the instance, unless the
-   * engine is about to start from that checkpoint again, because it does not know that the start succeeded.
+   * instance was started from is used up, and the engine discards it no more: the object is removed with the instance, unless the
+   * engine is about to start from that checkpoint again, because the engine does not know that the start succeeded.
    */
   async #release(object: SandboxObject, keep: CheckpointId | undefined, signal: AbortSignal): Promise<void> {
     const { name = '', labels = {} } = object.metadata;

@@ -150,17 +150,17 @@ describe.skipIf(process.getuid?.() !== 0)('the process runtime as root', () => {
 
   it('copies the program to a directory that the users can reach when its own is closed to them', async () => {
     const closed = await mkdtemp(join(tmpdir(), 'torpor-closed-'));
-    const shelf = join(world.instancesDir, '.program');
+    const copies = join(world.instancesDir, '.program');
     try {
       await cp(await agentBundle(), join(closed, 'agent'), { recursive: true });
       await mkdir(join(closed, 'bin'));
       await writeFile(join(closed, 'bin/node'), '#!/bin/sh\n', { mode: 0o755 });
-      const program = await makeReachable(join(closed, 'bin/node'), join(closed, 'agent'), shelf);
-      expect(program.node.startsWith(shelf)).toBe(true);
+      const program = await makeReachable(join(closed, 'bin/node'), join(closed, 'agent'), copies);
+      expect(program.node.startsWith(copies)).toBe(true);
       expect(await readFile(program.node, 'utf8')).toBe('#!/bin/sh\n');
       expect(await readdir(join(program.script, '..'))).toContain('node_modules');
       await chmod(closed, 0o755);
-      const open = await makeReachable(join(closed, 'bin/node'), join(closed, 'agent'), shelf);
+      const open = await makeReachable(join(closed, 'bin/node'), join(closed, 'agent'), copies);
       expect(open).toEqual({ node: join(closed, 'bin/node'), script: join(closed, 'agent/agent.mjs') });
     } finally {
       await rm(closed, { recursive: true });

@@ -2,7 +2,6 @@
 import { useSignal } from '@preact/signals';
 import type { SessionId, SessionView, TurnReply } from '@torpor/sdk';
 import { useEffect } from 'preact/hooks';
-import { collected } from '../live/collected.ts';
 import { sandboxes } from '../live/sandboxes.ts';
 import { plainText } from '../sandbox/plain-text.ts';
 import { href } from '../shell/router.ts';
@@ -74,7 +73,7 @@ function SessionList() {
 
 const EVERY_MS = 3_000;
 
-/** Turns and wakes are no events of the ledger, so a session is read again while somebody looks. That wakes nothing. */
+/** Turns and wakes are no events of the ledger, so a session is read again as long as it is shown. Reading wakes nothing. */
 function useReloads(reload: () => void): void {
   useEffect(() => {
     const timer = setInterval(() => {
@@ -203,4 +202,11 @@ function Turn({ turn: { state, input, output, error, createdAt } }: { readonly t
       </div>
     </li>
   );
+}
+
+/** Everything that a list of the SDK yields. */
+async function collected<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = [];
+  for await (const item of items) all.push(item);
+  return all;
 }

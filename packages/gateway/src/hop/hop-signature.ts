@@ -82,7 +82,7 @@ export class HopSigner {
     return `${said} ${mac(this.#keys[0] as Uint8Array, said, request)}`;
   }
 
-  /** Who has passed the request on, or why the header is not believed. A header is accepted once. */
+  /** Who has passed the request on, or why the header is refused. A header is accepted once. */
   verify(value: string, request: SignedRequest): PassedOn | HopRefusal {
     const [, from, to, time, session, number, address, scheme, port, given] = HEADER.exec(value) ?? [];
     if (from === undefined || given === undefined) return 'malformed';

@@ -33,7 +33,7 @@ import { markPassedOn, originOf, passedOnBy } from './passed-on.ts';
 /** What the hop reports, for metrics and logs. */
 export interface HopObserver {
   passedOn(node: string): void;
-  /** A request with the header of a hop was not believed. */
+  /** A request with the header of a hop was refused. */
   refusedHop(why: HopRefusal, from: string | undefined): void;
   failed(node: string | undefined, error: TorporError, requestId: RequestId): void;
 }

@@ -28,7 +28,7 @@ function machineBytes(): number {
 export class MemoryBudget {
   readonly #bytes: number;
   /** Least recently used first. */
-  readonly #held = new Set<Droppable>();
+  readonly #kept = new Set<Droppable>();
   readonly #dropping = new Set<Promise<void>>();
 
   constructor(bytes: number) {
@@ -40,36 +40,36 @@ export class MemoryBudget {
   }
 
   get isEmpty(): boolean {
-    return this.#held.size === 0;
+    return this.#kept.size === 0;
   }
 
   get usedBytes(): number {
     let used = 0;
-    for (const { bytes } of this.#held) used += bytes;
+    for (const { bytes } of this.#kept) used += bytes;
     return used;
   }
 
   /** Adds a thing, or marks it as used just now. Drops others until all fit; false when it does not fit by itself. */
   add(thing: Droppable): boolean {
-    this.#held.delete(thing);
+    this.#kept.delete(thing);
     if (thing.bytes > this.#bytes) return false;
     this.free(this.usedBytes + thing.bytes - this.#bytes);
-    this.#held.add(thing);
+    this.#kept.add(thing);
     return true;
   }
 
   /** The owner has used the thing up or dropped it. */
   remove(thing: Droppable): void {
-    this.#held.delete(thing);
+    this.#kept.delete(thing);
   }
 
   /** Drops the least recently used things until at least this many bytes are given back. Returns at once. */
   free(bytes: number): void {
     let freed = 0;
-    for (const thing of this.#held) {
+    for (const thing of this.#kept) {
       if (freed >= bytes) return;
       freed += thing.bytes;
-      this.#held.delete(thing);
+      this.#kept.delete(thing);
       const dropping = thing.drop().finally(() => this.#dropping.delete(dropping));
       this.#dropping.add(dropping);
     }

@@ -19,7 +19,7 @@ export class SentryRefusal extends TorporError {
 const answerSchema = z.object({ success: z.boolean(), err: z.string().default('') });
 type Answer = z.infer<typeof answerSchema>;
 
-/** More than any answer to these methods; a sentry that sends more is not believed. */
+/** More than any answer to these methods; a longer answer is refused. */
 const LONGEST_ANSWER = 64 * 1024;
 
 /** A connection to a sentry, opened when it is made. It is for one call, and closed by it. */

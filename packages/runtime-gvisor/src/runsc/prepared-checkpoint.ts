@@ -1,16 +1,16 @@
 /**
- * Starts `runsc checkpoint` before the container is frozen, as a command that is held. The image path on the command line is
+ * Starts `runsc checkpoint` before the container is frozen, as a prepared command. The image path on the command line is
  * a symbolic link, made just before the command goes on.
  */
 import { mkdir, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ProgramResult } from '@torpor/host';
-import { type HeldCommand, HeldCommands, holdingLock } from './held-command.ts';
+import { holdingLock, type PreparedCommand, PreparedCommands } from './prepared-command.ts';
 import type { RunscCli } from './runsc-cli.ts';
 import type { Container } from './runsc-container.ts';
 
 interface PreparedCheckpoint {
-  readonly command: HeldCommand;
+  readonly command: PreparedCommand;
   readonly imageLink: string;
   /** Resolves when the link of an earlier checkpoint is removed. */
   readonly cleared: Promise<void>;
@@ -18,7 +18,7 @@ interface PreparedCheckpoint {
 
 export class PreparedCheckpoints {
   readonly #cli: RunscCli;
-  readonly #held = new HeldCommands();
+  readonly #commands = new PreparedCommands();
   /** By container id. */
   readonly #prepared = new Map<string, PreparedCheckpoint>();
 
@@ -32,10 +32,10 @@ export class PreparedCheckpoints {
     if (this.#prepared.get(id)?.command.isWaiting === true) return;
     const imageLink = join(bundle, 'checkpoint-image');
     const command = holdingLock(lockFile, this.#cli.checkpointCommand(container, imageLink));
-    const held = this.#held.begin(id, command, { launcher: this.#cli.launcher });
+    const started = this.#commands.begin(id, command, { launcher: this.#cli.launcher });
     const cleared = rm(imageLink, { force: true });
     cleared.catch(() => {});
-    this.#prepared.set(id, { command: held, imageLink, cleared });
+    this.#prepared.set(id, { command: started, imageLink, cleared });
   }
 
   /**
@@ -50,7 +50,7 @@ export class PreparedCheckpoints {
       await Promise.all([prepared.cleared, mkdir(image, { recursive: true })]);
       await symlink(image, prepared.imageLink);
     } catch (thrown) {
-      await this.#held.cancel(id);
+      await this.#commands.cancel(id);
       throw thrown;
     }
     return prepared.command.release(signal);
@@ -59,6 +59,6 @@ export class PreparedCheckpoints {
   /** Kills the checkpoint that waits for this container, if there is one. */
   async cancel(id: string): Promise<void> {
     this.#prepared.delete(id);
-    await this.#held.cancel(id);
+    await this.#commands.cancel(id);
   }
 }

@@ -1,12 +1,12 @@
 /**
- * Starts `runsc restore` before the image is known, as a command that is held. The image path on the command line is a
+ * Starts `runsc restore` before the image is known, as a prepared command. The image path on the command line is a
  * symbolic link, made just before the command goes on.
  */
 import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isMissing, programTimedOut } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
-import { HeldCommands, holdingLock } from './held-command.ts';
+import { holdingLock, PreparedCommands } from './prepared-command.ts';
 import { LOG_FILES, type RunscCli } from './runsc-cli.ts';
 import type { Container } from './runsc-container.ts';
 import { lastLogged, logSize, runscFailure } from './runsc-failure.ts';
@@ -32,7 +32,7 @@ export interface RestoreTarget {
 
 export class PreparedRestores {
   readonly #cli: RunscCli;
-  readonly #held = new HeldCommands();
+  readonly #commands = new PreparedCommands();
 
   constructor(cli: RunscCli) {
     this.#cli = cli;
@@ -52,13 +52,17 @@ export class PreparedRestores {
     const log = join(logs, LOG_FILES.runsc);
     const before = await logSize(log);
     const holding = holdingLock(lockFile, command);
-    const held = this.#held.begin(id, (isNew ? container.wrapCreation?.(holding) : undefined) ?? holding, {
-      launcher: this.#cli.networkLauncher(container),
-      outputFile: this.#cli.outputOf(container),
-    });
+    const started = this.#commands.begin(
+      id,
+      (isNew ? container.wrapCreation?.(holding) : undefined) ?? holding,
+      {
+        launcher: this.#cli.networkLauncher(container),
+        outputFile: this.#cli.outputOf(container),
+      },
+    );
     return {
       get isWaiting() {
-        return held.isWaiting;
+        return started.isWaiting;
       },
       restore: async (image, signal) => {
         await requireImage(image);
@@ -66,7 +70,7 @@ export class PreparedRestores {
         await target.continueSentry();
         const timeoutMs = this.#cli.timeoutOf('restore');
         const bound = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
-        const { status } = await held.release(bound);
+        const { status } = await started.release(bound);
         signal.throwIfAborted();
         if (status === 0) return;
         // A restore that hangs proves nothing about the image.
@@ -82,7 +86,7 @@ export class PreparedRestores {
 
   /** Kills the restore that waits for this container, if there is one. */
   cancel(id: string): Promise<void> {
-    return this.#held.cancel(id);
+    return this.#commands.cancel(id);
   }
 }
 

@@ -83,7 +83,7 @@ async function prepare(place: string): Promise<void> {
       details: { path: place },
     });
   }
-  // The mark goes last, so that this directory is never taken for one that somebody uses.
+  // The mark is written last, so that this directory is never taken for the data directory of a server.
   for (const name of names) if (name !== RESTORING) await rm(join(place, name), { recursive: true });
   await writeFile(join(place, RESTORING), '', { mode: 0o600, flush: true });
 }

@@ -88,7 +88,7 @@ export function followSandboxes({ engine, clock, signer, accessToken }: FollowPa
     dial: (org, id, port) => at(id, 'dial', org, id, port),
   };
 
-  /** The node does not answer: what the database has is shown, and that nobody has looked. */
+  /** For a node that does not answer: the state in the database, with the evidence `unknown`. */
   async function unknownState(org: string, id: SandboxId, thrown: unknown) {
     if (!(thrown instanceof TorporError) || thrown.code !== 'unreachable') throw thrown;
     const view = await engine.get(org, id);

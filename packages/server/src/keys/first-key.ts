@@ -14,7 +14,7 @@ const FIRST = 'first';
 export interface FirstKey {
   /** The file that holds the key; null for a configured key. */
   readonly file: string | null;
-  /** The key, when this start has made it and nobody has seen it yet. */
+  /** The key, when this start has made it and has not printed it yet. */
   readonly made: string | null;
 }
 

@@ -26,15 +26,15 @@ export function holdingLock(lockFile: string, command: CommandLine): CommandLine
   return ['sh', '-c', HOLD_LOCK, 'sh', lockFile, ...command];
 }
 
-export interface HeldCommand {
+export interface PreparedCommand {
   /** False when the command has ended. */
   readonly isWaiting: boolean;
   /** Lets the command go on and resolves with its result. The signal kills the command. May be called once. */
   release(signal: AbortSignal): Promise<ProgramResult>;
 }
 
-/** The commands that wait or were let go on, at most one for each container. */
-export class HeldCommands {
+/** The commands that wait or were released, at most one for each container. */
+export class PreparedCommands {
   /** By container id. */
   readonly #running = new Map<string, RunningProgram>();
 
@@ -43,7 +43,7 @@ export class HeldCommands {
     id: string,
     [program, ...args]: CommandLine,
     { launcher, outputFile }: { readonly launcher: Launcher; readonly outputFile?: string },
-  ): HeldCommand {
+  ): PreparedCommand {
     const running = launcher.start({
       program,
       args,
