@@ -435,9 +435,12 @@ export class Runsc {
 
   async #processesOf({ id, bundle }: Pick<Container, 'id' | 'bundle'>): Promise<RunscProcess[]> {
     const all = await runscProcesses(this.#root);
-    return all.filter(
+    const found = all.filter(
       (process) => process.container === id || (process.container === null && process.bundle === bundle),
     );
+    const sentry = await this.#sentries.living(id);
+    if (sentry === undefined || found.some(({ pid }) => pid === sentry.pid)) return found;
+    return [...found, { ...sentry, container: id, bundle }];
   }
 }
 

@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { describe, expect, it } from 'vitest';
-import { KnownSentries, recognise } from './sentries.ts';
+import { readFile } from 'node:fs/promises';
+import { describe, expect, it, vi } from 'vitest';
+import { KnownSentries, recognise, runscProcesses } from './sentries.ts';
 
 const ROOT = '/data/gvisor/root';
 const SENTRY = ['runsc-sandbox', '--network=sandbox', `--root=${ROOT}`, 'boot', '--bundle=/data/b', 'abc-1'];
@@ -41,6 +42,22 @@ describe('a known sentry', () => {
     first.kill('SIGKILL');
     await ended;
     expect(await sentries.isSentryOf(pid, 'abc-1')).toBe(false);
+  });
+
+  it('still lives when it has no command line any more, as while it ends', async () => {
+    const sentries = new KnownSentries(ROOT);
+    const script = ['-c', 'read -r _; exec sleep 1000', ...SENTRY.slice(1)];
+    const child = spawn('sh', script, { argv0: 'runsc-sandbox', stdio: ['pipe', 'ignore', 'ignore'] });
+    const pid = child.pid as number;
+    const ended = once(child, 'exit');
+    expect(await sentries.isSentryOf(pid, 'abc-1')).toBe(true);
+    child.stdin.write('\n');
+    await vi.waitFor(async () => expect(await readFile(`/proc/${pid}/cmdline`, 'utf8')).not.toContain(ROOT));
+    expect(await runscProcesses(ROOT)).toEqual([]);
+    expect(await sentries.living('abc-1')).toMatchObject({ pid });
+    child.kill('SIGKILL');
+    await ended;
+    expect(await sentries.living('abc-1')).toBeUndefined();
   });
 
   it('is recognised by a command line of any length', async () => {

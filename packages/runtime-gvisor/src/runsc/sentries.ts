@@ -60,13 +60,22 @@ export class KnownSentries {
     return true;
   }
 
+  /**
+   * The living sentry that was last seen of this container. A sentry that is ending has no command line any more: only its pid
+   * and its start time tell that it still lives.
+   */
+  async living(container: string): Promise<Pick<RunscProcess, 'pid' | 'startedAt'> | undefined> {
+    const known = this.#known.get(container);
+    return known !== undefined && (await isAlive(known)) ? known : undefined;
+  }
+
   evict(container: string): void {
     this.#known.delete(container);
   }
 }
 
 /** A zombie counts as dead: it holds no memory, file, mount or namespace any more. */
-export async function isAlive({ pid, startedAt }: RunscProcess): Promise<boolean> {
+export async function isAlive({ pid, startedAt }: Pick<RunscProcess, 'pid' | 'startedAt'>): Promise<boolean> {
   const facts = await linuxProcesses.read(pid);
   return facts !== undefined && facts.startedAt === startedAt && facts.state !== 'dead';
 }
