@@ -11,7 +11,7 @@ const rounds = Number(process.env['TORPOR_ROUNDS'] ?? 5);
 
 /** `TORPOR_ROUNDS` rounds of twenty sandboxes, each with a fork, preview requests, commands, a pause and a wake. */
 describe.each(runtimes)('with sandboxes in %s', (runtime) => {
-  it('the heap does not grow with the number of past sandboxes', async () => {
+  it('heap and resident memory do not grow with the number of past sandboxes', async () => {
     const dataDir = await makeDataDir();
     try {
       const soak = { runtime, rounds, sandboxesPerRound: 20, concurrency: 5, isWhole: true } as const;
@@ -21,6 +21,10 @@ describe.each(runtimes)('with sandboxes in %s', (runtime) => {
       expect(report.bufferBytesPerSandbox).toBeLessThan(16 * KIB);
       // Most of the growth is code that V8 still compiles and optimises.
       expect(report.heapBytesPerSandbox).toBeLessThan(64 * KIB);
+      // The allocator keeps what it once had, so resident memory rises with the work at once, and then stays.
+      const [before = 0, last = 0] = report.readings.slice(-2).map(({ rssBytes }) => rssBytes);
+      expect(last - before).toBeLessThan(32 * MIB);
+      expect(last).toBeLessThan(500 * MIB);
     } finally {
       await dataDir.remove();
     }
