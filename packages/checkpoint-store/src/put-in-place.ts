@@ -1,6 +1,6 @@
 /** Replaces entries of a directory by new ones that were written elsewhere and are complete. */
 import { join } from 'node:path';
-import { removeTree, syncDirectory } from '@torpor/host';
+import { isMissing, removeTree, syncDirectory } from '@torpor/host';
 import { syncFileSystem } from '@torpor/layers';
 import { makeDirectory } from './durable.ts';
 import type { StoreFs } from './store-fs.ts';
@@ -45,5 +45,5 @@ function inside(directory: string, name: Buffer): Buffer {
 }
 
 function ignoreMissing(thrown: unknown): void {
-  if ((thrown as NodeJS.ErrnoException).code !== 'ENOENT') throw thrown;
+  if (!isMissing(thrown)) throw thrown;
 }

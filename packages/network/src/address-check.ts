@@ -6,6 +6,7 @@
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import type { Clock } from '@torpor/engine';
+import { errnoOf } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import {
   contains,
@@ -80,10 +81,13 @@ export async function checkedAddress(
     return literal;
   }
   const addresses = await resolve(hostname).catch((cause: unknown) => {
-    const { code } = cause as NodeJS.ErrnoException;
-    throw new TorporError('unreachable', `The name ${hostname} could not be resolved (${code ?? cause}).`, {
-      cause,
-    });
+    throw new TorporError(
+      'unreachable',
+      `The name ${hostname} could not be resolved (${errnoOf(cause) ?? cause}).`,
+      {
+        cause,
+      },
+    );
   });
   // A name with a single forbidden address is refused: the others do not make it trustworthy.
   for (const address of addresses) check.requireAllowed(address);

@@ -2,7 +2,7 @@
 import { Resolver } from 'node:dns/promises';
 import { readFile, stat } from 'node:fs/promises';
 import type { Clock } from '@torpor/engine';
-import { isMissing } from '@torpor/host';
+import { errnoOf, isMissing } from '@torpor/host';
 
 export interface AddressRecord {
   readonly address: string;
@@ -61,7 +61,7 @@ export class HostLookUp implements LookUp {
     try {
       return { is: 'found', records: await send(await this.#current()) };
     } catch (thrown) {
-      const { code } = thrown as NodeJS.ErrnoException;
+      const code = errnoOf(thrown);
       if (code === 'ENODATA') return { is: 'found', records: [] };
       return { is: code === 'ENOTFOUND' ? 'unknown' : 'failed' };
     }

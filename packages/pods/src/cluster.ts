@@ -7,6 +7,7 @@ import { type IncomingMessage, request as plainRequest, type RequestOptions } fr
 import { Agent, request as tlsRequest } from 'node:https';
 import { json, text } from 'node:stream/consumers';
 import { KubeConfig } from '@kubernetes/client-node';
+import { errnoOf } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import WebSocket, { type ClientOptions } from 'ws';
 import { z } from 'zod';
@@ -143,7 +144,7 @@ export class Cluster {
     try {
       return await this.#send(method, path, ask);
     } catch (thrown) {
-      if (method !== 'GET' || (thrown as NodeJS.ErrnoException).code !== 'ECONNRESET') throw thrown;
+      if (method !== 'GET' || errnoOf(thrown) !== 'ECONNRESET') throw thrown;
       return this.#send(method, path, ask);
     }
   }

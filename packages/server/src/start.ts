@@ -22,6 +22,7 @@ import {
   readCertificateFiles,
   watchCertificateFiles,
 } from '@torpor/gateway';
+import { errnoOf } from '@torpor/host';
 import { Images } from '@torpor/images';
 import { type Capabilities, DEFAULT_ORG, TorporError } from '@torpor/protocol';
 import { encryptionKey, Secrets } from '@torpor/secrets';
@@ -357,7 +358,7 @@ async function listen(app: App, { host, port, tls }: ServerConfig): Promise<URL>
   try {
     await app.server.listen({ host, port });
   } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
+    const code = errnoOf(cause);
     if (code === 'EADDRINUSE') {
       throw new TorporError('in_use', `Port ${port} of ${host} is taken.`, {
         hint: 'Torpor may already be running. Or choose another port; --port 0 finds a free one.',

@@ -50,7 +50,7 @@ export async function forgetNode(ctx: Context, name: string): Promise<GivenUp> {
   const dead = await ctx.db.transaction(async (tx) => {
     const node = await lockNode(tx, name);
     if (node === undefined) throw noSuchNode(name);
-    if (isLive(node)) throw isAlive(node);
+    if (isLive(node)) throw stillAlive(node);
     if (node.forgotten) return node;
     await tx.query('UPDATE nodes SET forgotten = 1, epoch = epoch + 1, fenced_at = {now} WHERE name = $1', [
       name,
@@ -100,7 +100,7 @@ export function noSuchNode(name: string): TorporError {
   return new TorporError('not_found', `There is no node "${name}".`, { details: { node: name } });
 }
 
-function isAlive({ name, address }: Node): TorporError {
+function stillAlive({ name, address }: Node): TorporError {
   return new TorporError('conflict', `The node "${name}" is alive, at ${address}.`, {
     hint: `Drain it first (torpor node drain ${name}), then stop its server and wait until its lease has ended.`,
     details: { node: name, address },

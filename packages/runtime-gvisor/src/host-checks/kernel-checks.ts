@@ -4,6 +4,7 @@
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { errnoOf } from '@torpor/host';
 import { bad, type CheckedHost, good, type HostCheck, nearestDirectory, trial } from './host-check.ts';
 
 const LAYERS = 'lowerdir=lower,upperdir=upper,workdir=work,redirect_dir=on,index=off,metacopy=off';
@@ -20,7 +21,7 @@ export async function checkOverlay(host: CheckedHost): Promise<HostCheck> {
   try {
     directory = await mkdtemp(join(disk, '.torpor-check-'));
   } catch (thrown) {
-    return bad(name, `nothing can be written in ${disk} (${(thrown as NodeJS.ErrnoException).code})`, fix);
+    return bad(name, `nothing can be written in ${disk} (${errnoOf(thrown)})`, fix);
   }
   try {
     for (const part of ['lower/old', 'upper', 'work', 'root'])

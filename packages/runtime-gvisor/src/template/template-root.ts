@@ -2,9 +2,9 @@
  * The bottom layer of a template. The layer of `base` is a copy of the root that was made for this host, or the layer that
  * `base` has already. Until there is such a root, it is a view of the host's system directories.
  */
-import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
+
 import type { Image, LayerReference, TemplateSpec } from '@torpor/engine';
+import { sha256OfFile } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import type { MachineBase } from '../base/build-base.mjs';
 import { copyBase } from '../base/copy-base.ts';
@@ -61,7 +61,7 @@ export async function fillRoot(
       await makeBaseRoot(into, root.system.directories);
       return null;
     case 'archive': {
-      const digest = digestOf(root.path);
+      const digest = sha256OfFile(root.path);
       digest.catch(() => {});
       await makeRoot({ archive: root.path }, into, signal).catch((thrown: unknown) => {
         throw withoutPath(thrown, root.path);
@@ -69,12 +69,6 @@ export async function fillRoot(
       return digest;
     }
   }
-}
-
-async function digestOf(path: string): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const chunk of createReadStream(path, { highWaterMark: 1024 * 1024 })) hash.update(chunk);
-  return hash.digest('hex');
 }
 
 /** Removes the path of the archive on this host from an error: its sender must not learn it. */

@@ -7,7 +7,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Clock } from '@torpor/engine';
-import type { ProcessFacts } from '@torpor/host';
+import { errnoOf, type ProcessFacts } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
 export interface InstanceProcesses {
@@ -131,7 +131,7 @@ function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ESRCH') return;
+    if (errnoOf(cause) === 'ESRCH') return;
     throw new TorporError('unreachable', `Process ${pid} of the sandbox cannot be sent ${signal}.`, {
       cause,
     });
