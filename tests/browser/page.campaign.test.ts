@@ -2,12 +2,14 @@
  * The whole story of the page in a real browser, on gVisor, with pictures, and the page while its server is killed.
  * Pictures are kept in `TORPOR_PICTURES`, or in a new directory whose path is printed.
  */
-import { mkdir, mkdtemp, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { startRegistry, testImage, whyNoRegistry } from '@torpor/images/testing';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { tinyRoot } from '../../packages/runtime-gvisor/testing/tiny-root.ts';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { seriousFindings } from './axe.ts';
 import { findChromium, openBrowser } from './chromium.ts';
@@ -29,7 +31,7 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     pictures = process.env['TORPOR_PICTURES'] ?? (await mkdtemp(join(tmpdir(), 'torpor-page-')));
     console.log(`pictures: ${pictures}`);
     dataDir = await makeDataDir();
-    server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime);
+    server = await start();
     browser = await openBrowser(chromium ?? '');
     context = await browser.newContext({ viewport: { width: 1_280, height: 800 } });
     context.setDefaultTimeout(60_000);
@@ -46,6 +48,17 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await dataDir?.remove();
   }, 120_000);
 
+  /** Images come from a registry of this machine. */
+  const start = (...flags: string[]) =>
+    startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime, [
+      '--registry-networks',
+      '127.0.0.1/32',
+      ...flags,
+    ]);
+  const heldRegistry = async () => {
+    const registry = await startRegistry();
+    return { ...registry, [Symbol.asyncDispose]: () => registry.stop() };
+  };
   const section = (name: string) => page.getByLabel('Sections').getByRole('link', { name, exact: true });
   const tab = (name: string) => page.getByLabel('Parts of the sandbox').getByRole('link', { name });
   const button = (name: string) => page.getByRole('button', { name, exact: true });
@@ -226,20 +239,113 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await button('Pause the preview').click();
     await button('Wake and show it here').waitFor();
     await picture('build-asleep');
-    const { id } = await server.torpor.sessions.getOrSpawn('chat', { program: { command: 'cat' } });
+    // The versions of the project, and the files that its runner made.
+    await button('Change it…').click();
+    await page.getByLabel('Goal').fill('with a dark background');
+    await answer('Build').click();
+    await page.getByRole('heading', { name: 'with a dark background' }).waitFor();
+    await buildIsReady();
+    await button('Show files and documentation').click();
+    const [saved] = await Promise.all([
+      page.waitForEvent('download'),
+      page
+        .getByRole('button', { name: /^Download / })
+        .first()
+        .click(),
+    ]);
+    expect((await readFile(await saved.path())).length).toBeGreaterThan(0);
+    await picture('build-files');
     await section('Sessions').click();
-    await page.getByRole('link', { name: 'chat', exact: true }).click();
+    await button('New session').click();
+    await page.getByLabel('Key', { exact: true }).fill('chat');
+    await page.getByLabel('Program', { exact: true }).fill('cat');
+    await picture('new-session');
+    await button('Create the session').click();
+    await page.getByRole('heading', { name: 'chat', exact: true }).waitFor();
     await page.getByLabel('Message').fill('hello there');
     await button('Send, and wake its sandbox').click();
     await expect
       .poll(() => page.locator('.turn-output').allTextContents(), PATIENCE)
       .toEqual(['hello there']);
+    await button('Replace its sandbox…').click();
+    await answer('Replace').click();
+    await page.getByText('rebound', { exact: true }).waitFor();
     await picture('session');
-    await (await server.torpor.sessions.get(id)).end();
+    await button('End').click();
+    await answer('End').click();
+    await page.getByText('ended', { exact: true }).waitFor();
+  });
+
+  it.skipIf(!keepsMemory)('gives a sandbox a secret, and changes what it may reach', async () => {
+    await section('Secrets').click();
+    await page.getByRole('heading', { name: 'No secrets yet' }).waitFor();
+    await picture('empty-secrets');
+    await button('New secret').click();
+    await page.getByLabel('Name', { exact: true }).fill('API_KEY');
+    await page.getByLabel('Host', { exact: true }).fill('api.example.com');
+    await page.getByLabel('Value', { exact: true }).fill('not-for-eyes');
+    await picture('new-secret');
+    await button('Set the secret').click();
+    await row('API_KEY').waitFor();
+    await picture('secrets');
+    const web = async () => (await server.torpor.sandboxes.page({ name: 'web' })).items[0];
+    await section('Sandboxes').click();
+    await row('web').getByRole('link').click();
+    await button('Pause').click();
+    await page.getByText('asleep', { exact: false }).first().waitFor();
+    await button('Change the network…').click();
+    await page.getByLabel('Network', { exact: true }).selectOption('none');
+    await page.getByLabel('Allowed hosts').fill('api.example.com');
+    await page.getByLabel('Secrets', { exact: true }).fill('API_KEY');
+    await picture('network');
+    await answer('Change the network').click();
+    await page.getByText('secrets: API_KEY').waitFor();
+    await button('30 days').click();
+    await page.getByText(/^30 d, until/).waitFor();
+    // It sleeps all the while.
+    expect(await web()).toMatchObject({
+      state: 'paused',
+      network: { mode: 'none', allow: ['api.example.com'], secrets: ['API_KEY'] },
+      deletePausedAfterSeconds: 30 * 86_400,
+    });
+    await picture('summary-asleep');
+    await button('Wake').click();
+    await button('Pause').waitFor();
+  });
+
+  it.skipIf(!keepsMemory)('makes templates from an archive and from an image', async () => {
+    await section('Templates').click();
+    const root = await tinyRoot({ '/etc/profile': '' });
+    await page.getByLabel('Name', { exact: true }).fill('tiny');
+    await page.getByLabel('From', { exact: true }).selectOption('archive');
+    await page
+      .getByLabel('Archive', { exact: true })
+      .setInputFiles({ name: 'root.tar', mimeType: 'application/x-tar', buffer: root });
+    await page.getByLabel('Memory, MB').fill('256');
+    await picture('template-from-archive');
+    await button('Create the template').click();
+    await row('tiny').getByText('ready').waitFor();
+    await row('tiny').getByText('256 MB').waitFor();
+    await page.getByLabel('From', { exact: true }).selectOption('image');
+    await picture('template-from-image');
+    if (whyNoRegistry !== null) return;
+    await using registry = await heldRegistry();
+    await registry.push('acme/tiny', '1', testImage([root]));
+    await page.getByLabel('Name', { exact: true }).fill('pulled:v1');
+    await page.getByLabel('Image', { exact: true }).fill(`${registry.name}/acme/tiny:1`);
+    await button('Create the template').click();
+    await row('pulled:v1').getByText('ready').waitFor();
+    await row('pulled:v1').getByText(`${registry.name}/acme/tiny:1`).waitFor();
+    await button('Publish pulled:v1').click();
+    await answer('Publish').click();
+    await row('pulled:v1').getByText('default/pulled:v1').waitFor();
+    await button('Log of pulled:v1').click();
+    await picture('templates-of-all-kinds');
   });
 
   it('shows templates, keys, the server and how to connect', async () => {
-    for (const name of ['Overview', 'Sandboxes', 'Builds', 'Templates', 'Keys', 'Connect', 'Server']) {
+    const names = ['Overview', 'Sandboxes', 'Builds', 'Templates', 'Secrets', 'Keys', 'Webhooks', 'Audit'];
+    for (const name of [...names, 'Connect', 'Server']) {
       await section(name).click();
       await delay(900);
       await picture(name.toLowerCase());
@@ -275,7 +381,7 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
       await server.kill('SIGKILL');
       await banner().waitFor();
       await page.screenshot({ path: `${pictures}/broken.png` });
-      server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime, ['--port', port]);
+      server = await start('--port', port);
       await banner().waitFor({ state: 'detached' });
     };
     await section('Sandboxes').click();
@@ -303,7 +409,7 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await tab('Timeline').click();
     await page.getByText('The server cannot be reached.').first().waitFor();
     await page.screenshot({ path: `${pictures}/broken-timeline.png` });
-    server = await startTorpor(dataDir.path, { TORPOR_LOG_LEVEL: 'error' }, runtime, ['--port', port]);
+    server = await start('--port', port);
     await page.getByText('Creation began').waitFor();
 
     // A build goes on, and so does its page.

@@ -11,13 +11,15 @@ import { useEffect } from 'preact/hooks';
 import { sandboxes } from '../live/sandboxes.ts';
 import { plainText } from '../sandbox/plain-text.ts';
 import { FRAME_RIGHTS } from '../sandbox/preview-tab.tsx';
-import { go, href } from '../shell/router.ts';
+import { href } from '../shell/router.ts';
 import { canChange, torpor } from '../shell/session.ts';
 import { now } from '../ui/clock.ts';
 import { FaultNotice } from '../ui/fault.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime, duration } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
+import { BuildActions, type BuildActionsProps } from './build-actions.tsx';
+import { BuildFiles } from './build-files.tsx';
 import { BuildBadge, isUnderWay } from './builds-view.tsx';
 
 const STAGES: readonly BuildState[] = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'];
@@ -117,6 +119,7 @@ export function BuildView({ id }: { readonly id: JobId }) {
         </section>
         <Versions build={build} />
         {build.preview_url !== null && !build.expired && <Preview build={build} reload={reload} />}
+        {!isBusy && <BuildFiles build={build} />}
         <BuildLog id={id} isBusy={isBusy} />
       </div>
     </>
@@ -162,7 +165,7 @@ function Versions({ build }: { readonly build: BuildStatus }) {
 }
 
 /** The app in a frame of another origin. It is there only while the sandbox runs: a frame would wake it. */
-function Preview({ build, reload }: ActionsProps) {
+function Preview({ build, reload }: BuildActionsProps) {
   const { preview_url: url, sandbox_state: state, job_id: id } = build;
   // The ledger is faster than the status of the build. A frame that stays during a pause would wake the sandbox again.
   const live = build.sandbox_id === null ? undefined : sandboxes.value.get(build.sandbox_id)?.state;
@@ -193,59 +196,6 @@ function Preview({ build, reload }: ActionsProps) {
         </div>
       )}
     </section>
-  );
-}
-
-interface ActionsProps {
-  readonly build: BuildStatus;
-  readonly reload: () => void;
-}
-
-function BuildActions({ build, reload }: ActionsProps) {
-  const { job_id: id, status, sandbox_state: sandbox, expired } = build;
-  const run = async (work: () => Promise<unknown>, done: string) => {
-    await attempt(work, done);
-    reload();
-  };
-  const rebuild = async () => {
-    const started = await attempt(() => torpor().builds.rebuild(id));
-    if (started !== undefined) go('builds', started.job_id);
-  };
-  return (
-    <div class="row push">
-      {isUnderWay(build) && (
-        <button
-          type="button"
-          class="button danger"
-          onClick={() => void run(() => torpor().builds.cancel(id), 'Cancelled.')}
-        >
-          Cancel
-        </button>
-      )}
-      {status === 'ready' && !expired && sandbox === 'running' && (
-        <button
-          type="button"
-          class="button"
-          onClick={() => void run(() => torpor().builds.snapshot(id), 'The preview sleeps.')}
-        >
-          Pause the preview
-        </button>
-      )}
-      {status === 'ready' && !expired && sandbox === 'paused' && (
-        <button
-          type="button"
-          class="button"
-          onClick={() => void run(() => torpor().builds.resume(id), 'The preview is awake.')}
-        >
-          Wake the preview
-        </button>
-      )}
-      {!isUnderWay(build) && (
-        <button type="button" class="button" onClick={() => void rebuild()}>
-          {status === 'failed' ? 'Try again' : 'Rebuild'}
-        </button>
-      )}
-    </div>
   );
 }
 

@@ -2,16 +2,14 @@
 import { useSignal } from '@preact/signals';
 import type { BuildStatus, JobId } from '@torpor/sdk';
 import { useEffect } from 'preact/hooks';
-import { go, href } from '../shell/router.ts';
+import { href } from '../shell/router.ts';
 import type { ViewProps } from '../shell/sections.tsx';
 import { canChange, torpor } from '../shell/session.ts';
-import { Dialog } from '../ui/dialog.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
-import { Field } from '../ui/fields.tsx';
-import { attempt } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { BuildView } from './build-view.tsx';
+import { StartDialog } from './start-dialog.tsx';
 
 const EVERY_MS = 3_000;
 
@@ -127,51 +125,5 @@ function BuildTable({ title, items }: BuildTableProps) {
         </tbody>
       </table>
     </section>
-  );
-}
-
-function StartDialog({ onClose }: { readonly onClose: () => void }) {
-  const goal = useSignal('');
-  const project = useSignal('page');
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const request = { project_id: project.value.trim(), goal: goal.value.trim() };
-    const started = await attempt(() => torpor().builds.start(request));
-    if (started === undefined) return;
-    onClose();
-    go('builds', started.job_id);
-  };
-  return (
-    <Dialog title="New build" onClose={onClose}>
-      <form onSubmit={submit}>
-        <div class="dialog-body">
-          <Field label="Goal" hint="What the app should be.">
-            <textarea
-              rows={4}
-              required
-              value={goal}
-              onInput={({ currentTarget: { value } }) => {
-                goal.value = value;
-              }}
-            />
-          </Field>
-          <Field label="Project" hint="Builds of one project have versions.">
-            <input
-              required
-              pattern="[A-Za-z0-9][A-Za-z0-9._:\-]*"
-              value={project}
-              onInput={({ currentTarget: { value } }) => {
-                project.value = value;
-              }}
-            />
-          </Field>
-        </div>
-        <div class="dialog-foot">
-          <button type="submit" class="button main">
-            Build
-          </button>
-        </div>
-      </form>
-    </Dialog>
   );
 }

@@ -98,8 +98,12 @@ export function ConnectView() {
         </Part>
         <Part title="A receiver of events">
           <p class="quiet">
-            Every event is sent at least once, signed, and in order for each sandbox. Service keys manage
-            webhooks.
+            Every event is sent at least once, signed, and in order for each sandbox.{' '}
+            {identity().service ? (
+              <a href={href('webhooks')}>Webhooks of this organisation</a>
+            ) : (
+              'Service keys manage webhooks.'
+            )}
           </p>
           <Copyable title="Webhook" text={webhook} />
         </Part>

@@ -1,42 +1,63 @@
 /** API keys, and for operators the organisations with their quotas. */
 import { useSignal } from '@preact/signals';
-import type { OrgDetails } from '@torpor/sdk';
 import { canChange, identity, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
 import { Copyable } from '../ui/copyable.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
-import { Field, Select } from '../ui/fields.tsx';
+import { CheckField, Field, Select } from '../ui/fields.tsx';
+import { given, numberIn, textIn } from '../ui/form-values.ts';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
+import { Organisations } from './organisations.tsx';
 
 export function KeysView() {
+  /** The organisation whose keys are shown. Operators may choose another one than their own. */
+  const org = useSignal(identity().org);
   return (
     <>
       <div class="page-head">
         <h1>Keys and organisations</h1>
       </div>
       <div class="stack">
-        <Keys />
-        <Organisations />
+        <Keys key={org.value} org={org.value} />
+        <Organisations
+          shown={org.value}
+          show={(chosen) => {
+            org.value = chosen;
+          }}
+        />
       </div>
     </>
   );
 }
 
-function Keys() {
-  const { value, error, reload } = useLoaded((signal) => torpor().keys.page({ limit: 500, signal }), []);
+interface OfOrg {
+  readonly org: string;
+}
+
+/** Only operators may name an organisation. */
+function orgIdOf({ org }: OfOrg): { readonly orgId?: string } {
+  return org === identity().org ? {} : { orgId: org };
+}
+
+function Keys({ org }: OfOrg) {
+  const of = orgIdOf({ org });
+  const { value, error, reload } = useLoaded(
+    (signal) => torpor().keys.page({ limit: 500, signal, ...of }),
+    [],
+  );
   const revoke = async (id: string, name: string) => {
     const text = 'Programs and browsers that use it are refused from now on.';
     if (!(await confirm(`Revoke the key ${name}?`, text, 'Revoke'))) return;
-    await attempt(() => torpor().keys.revoke(id), 'Revoked.');
+    await attempt(() => torpor().keys.revoke(id, of), 'Revoked.');
     reload();
   };
   if (error !== undefined) return <FaultNotice error={error} retry={reload} />;
   if (value === undefined) return null;
   return (
     <section class="panel">
-      <h2>Keys of {identity().org}</h2>
+      <h2>Keys of {org}</h2>
       <div class="scroll-x">
         <table>
           <thead>
@@ -88,7 +109,7 @@ function Keys() {
           </tbody>
         </table>
       </div>
-      {canChange() && <NewKey reload={reload} />}
+      {canChange() && <NewKey org={org} reload={reload} />}
     </section>
   );
 }
@@ -100,21 +121,23 @@ const ENDS: readonly (readonly [string, string])[] = [
   ['31536000', 'In a year'],
 ];
 
-function NewKey({ reload }: { readonly reload: () => void }) {
+function NewKey({ org, reload }: OfOrg & { readonly reload: () => void }) {
   const name = useSignal('');
   const subject = useSignal('');
   const ends = useSignal('');
   const readOnly = useSignal(false);
+  const operator = useSignal(false);
   const made = useSignal<string | undefined>(undefined);
   const create = async (event: Event) => {
     event.preventDefault();
+    const request = given({
+      subject: textIn(subject.value),
+      readOnly: readOnly.value || undefined,
+      operator: operator.value || undefined,
+      expiresInSeconds: numberIn(ends.value),
+    });
     const created = await attempt(() =>
-      torpor().keys.create({
-        name: name.value.trim(),
-        ...(subject.value.trim() === '' ? {} : { subject: subject.value.trim() }),
-        ...(readOnly.value ? { readOnly: true } : {}),
-        ...(ends.value === '' ? {} : { expiresInSeconds: Number(ends.value) }),
-      }),
+      torpor().keys.create({ name: name.value.trim(), ...request }, orgIdOf({ org })),
     );
     if (created === undefined) return;
     made.value = created.key;
@@ -151,16 +174,22 @@ function NewKey({ reload }: { readonly reload: () => void }) {
           }}
         />
       </div>
-      <label class="row">
-        <input
-          type="checkbox"
-          checked={readOnly.value}
-          onChange={({ currentTarget }) => {
-            readOnly.value = currentTarget.checked;
+      <CheckField
+        label="Read-only: it sees everything and changes nothing"
+        checked={readOnly.value}
+        onChange={(checked) => {
+          readOnly.value = checked;
+        }}
+      />
+      {identity().operator && org === identity().org && (
+        <CheckField
+          label="Operator: it manages organisations, nodes and the server"
+          checked={operator.value}
+          onChange={(checked) => {
+            operator.value = checked;
           }}
         />
-        Read-only: it sees everything and changes nothing
-      </label>
+      )}
       <div>
         <button type="submit" class="button">
           Create a key
@@ -168,82 +197,5 @@ function NewKey({ reload }: { readonly reload: () => void }) {
       </div>
       {made.value !== undefined && <Copyable title="The new key, shown only now" text={made.value} />}
     </form>
-  );
-}
-
-function Organisations() {
-  const { value, error, reload } = useLoaded(async (signal) => {
-    const { items } = await torpor().orgs.page({ limit: 100, signal });
-    return Promise.all(items.map(({ id }) => torpor().orgs.get(id, { signal })));
-  }, []);
-  const name = useSignal('');
-  const create = async (event: Event) => {
-    event.preventDefault();
-    await attempt(() => torpor().orgs.create({ name: name.value.trim() }), 'Created.');
-    name.value = '';
-    reload();
-  };
-  if (error !== undefined) return <FaultNotice error={error} retry={reload} />;
-  if (value === undefined) return null;
-  return (
-    <section class="panel">
-      <h2>Organisations</h2>
-      <div class="columns">
-        {value.map((org) => (
-          <Organisation key={org.id} org={org} />
-        ))}
-      </div>
-      {identity().operator && canChange() && (
-        <form class="row new-key" onSubmit={create}>
-          <input
-            aria-label="Name of a new organisation"
-            placeholder="name of a new organisation"
-            class="narrow"
-            required
-            pattern="[a-z0-9]([a-z0-9\-]{0,38}[a-z0-9])?"
-            value={name}
-            onInput={({ currentTarget: { value: text } }) => {
-              name.value = text;
-            }}
-          />
-          <button type="submit" class="button">
-            Create an organisation
-          </button>
-        </form>
-      )}
-    </section>
-  );
-}
-
-function Organisation({ org }: { readonly org: OrgDetails }) {
-  const quotas = Object.keys(org.quotas) as (keyof OrgDetails['quotas'])[];
-  return (
-    <div>
-      <h3>{org.id}</h3>
-      <dl class="facts small">
-        {quotas.map((quota) => (
-          <Quota key={quota} name={quota} used={org.used[quota]} limit={org.quotas[quota]} />
-        ))}
-      </dl>
-    </div>
-  );
-}
-
-interface QuotaProps {
-  readonly name: string;
-  readonly used: number;
-  readonly limit: number | null;
-}
-
-/** `runningSandboxes` is `running sandboxes`. */
-function Quota({ name, used, limit }: QuotaProps) {
-  const isNear = limit !== null && used >= limit * 0.9;
-  return (
-    <>
-      <dt>{name.replace(/Mb$/, ' MB').replace(/[A-Z](?=[a-z])/g, (letter) => ` ${letter.toLowerCase()}`)}</dt>
-      <dd class={`number${isNear ? ' warn-text' : ''}`}>
-        {Math.round(used).toLocaleString()} {limit === null ? '· no limit' : `of ${limit.toLocaleString()}`}
-      </dd>
-    </>
   );
 }

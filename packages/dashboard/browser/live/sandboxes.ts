@@ -33,6 +33,8 @@ const READ_AFTER_MS = 150;
 const MAX_SINGLE_READS = 20;
 
 const changed = new Set<SandboxId>();
+/** Sandboxes with events since the list was asked for: the answer may be older than what is shown of them. */
+const changedMeanwhile = new Set<SandboxId>();
 let isReadDue = false;
 let loading: AbortController | undefined;
 
@@ -41,6 +43,7 @@ export async function loadSandboxes(): Promise<void> {
   loading?.abort();
   const over = new AbortController();
   loading = over;
+  changedMeanwhile.clear();
   try {
     const found = new Map<SandboxId, SandboxView>();
     for await (const sandbox of torpor().sandboxes.list({ state: LIVE, limit: 1_000, signal: over.signal })) {
@@ -52,6 +55,7 @@ export async function loadSandboxes(): Promise<void> {
       if (known.state === 'killed') found.set(id, known);
       else changed.add(id);
     }
+    for (const id of changedMeanwhile) changed.add(id);
     sandboxes.value = found;
     sandboxesFault.value = null;
     if (changed.size > 0) readSoon();
@@ -94,10 +98,11 @@ export function applyEvent({ sandboxId, state, generation, checkpointId }: Event
   const known = sandboxes.value.get(sandboxId);
   if (known !== undefined && known.state !== state) {
     // Whether it is in memory is not in the event, and is read shortly after.
-    const unread = { warm: null, coldReason: null };
+    const unread = { warm: null, warmReason: null };
     put([{ ...known, ...unread, state, generation, checkpointId: checkpointId ?? known.checkpointId }]);
   }
   changed.add(sandboxId);
+  changedMeanwhile.add(sandboxId);
   readSoon();
 }
 

@@ -1,12 +1,16 @@
 /** The facts of a sandbox, and its policies. */
 import { useSignal } from '@preact/signals';
+import type { SandboxState } from '@torpor/sdk';
 import type { ComponentChildren } from 'preact';
 import { put } from '../live/sandboxes.ts';
+import { networkLines } from '../sandboxes/network-rules.ts';
 import { Expiry } from '../sandboxes/sandbox-table.tsx';
 import { href } from '../shell/router.ts';
 import { canChange, torpor } from '../shell/session.ts';
+import { type Retention, retentionText } from '../ui/retention.ts';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime, duration } from '../ui/units.ts';
+import { NetworkDialog } from './network-dialog.tsx';
 import type { TabProps } from './sandbox-view.tsx';
 
 export function SummaryTab({ sandbox }: TabProps) {
@@ -25,6 +29,10 @@ export function SummaryTab({ sandbox }: TabProps) {
           <Fact title="Ends">
             <Expiry sandbox={sandbox} />
           </Fact>
+          <Fact title="Kept while asleep">
+            {retentionText(sandbox.deletePausedAfterSeconds)}
+            {sandbox.deletesAt !== null && `, until ${clockTime(sandbox.deletesAt)}`}
+          </Fact>
           <Fact title="When idle">
             {sandbox.onIdle} after {duration(sandbox.idleSeconds * 1_000)}
           </Fact>
@@ -39,6 +47,7 @@ export function SummaryTab({ sandbox }: TabProps) {
           <Fact title="Last loss">{sandbox.lost.length === 0 ? 'nothing' : sandbox.lost.join(', ')}</Fact>
         </dl>
         <Lifetime sandbox={sandbox} />
+        <KeptFor sandbox={sandbox} />
       </section>
       <section class="panel">
         <h2>Checkpoint</h2>
@@ -85,14 +94,15 @@ export function SummaryTab({ sandbox }: TabProps) {
         <h2>Limits</h2>
         <dl class="facts">
           <Fact title="Network">
-            {network.mode ?? 'internet'}
-            {(network.allow ?? []).length > 0 && `, allowed: ${network.allow?.join(', ')}`}
-            {(network.deny ?? []).length > 0 && `, denied: ${network.deny?.join(', ')}`}
+            {networkLines(network).map((line) => (
+              <div key={line}>{line}</div>
+            ))}
           </Fact>
           <Fact title="Memory">
             {resources.memoryMb === undefined ? 'no limit' : `${resources.memoryMb} MB`}
           </Fact>
           <Fact title="CPUs">{resources.cpus ?? 'no limit'}</Fact>
+          <Fact title="Disk">{resources.diskMb === undefined ? 'no limit' : `${resources.diskMb} MB`}</Fact>
           <Fact title="Preview">{sandbox.preview}</Fact>
           <Fact title="Metadata">
             {Object.keys(metadata).length === 0
@@ -104,6 +114,7 @@ export function SummaryTab({ sandbox }: TabProps) {
                 ))}
           </Fact>
         </dl>
+        <ChangeNetwork sandbox={sandbox} />
       </section>
     </div>
   );
@@ -118,6 +129,65 @@ function Fact({ title, children }: { readonly title: string; readonly children: 
   );
 }
 
+function ChangeNetwork({ sandbox }: TabProps) {
+  const isOpen = useSignal(false);
+  if (!mayBeSet(sandbox.state)) return null;
+  return (
+    <div class="row lifetime">
+      <button
+        type="button"
+        class="button small"
+        onClick={() => {
+          isOpen.value = true;
+        }}
+      >
+        Change the network…
+      </button>
+      {isOpen.value && (
+        <NetworkDialog
+          sandbox={sandbox}
+          onClose={() => {
+            isOpen.value = false;
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+function mayBeSet(state: SandboxState): boolean {
+  return canChange() && (state === 'running' || state === 'paused');
+}
+
+const KEPT_FOR: readonly (readonly [string, Retention])[] = [
+  ['1 day', 86_400],
+  ['30 days', 30 * 86_400],
+  ['For ever', null],
+  ['Default', 'default'],
+];
+
+/** How long it is kept while it sleeps and nobody uses it. */
+function KeptFor({ sandbox: { id, state } }: TabProps) {
+  const set = async (retention: Retention) => {
+    const view = await attempt(
+      () => torpor().sandboxes.setRetention(id, retention),
+      'It is set how long the sandbox is kept.',
+    );
+    if (view !== undefined) put([view]);
+  };
+  if (!mayBeSet(state)) return null;
+  return (
+    <div class="row lifetime">
+      <span class="quiet small">Keep it asleep, unused, for:</span>
+      {KEPT_FOR.map(([title, retention]) => (
+        <button key={title} type="button" class="button small" onClick={() => void set(retention)}>
+          {title}
+        </button>
+      ))}
+    </div>
+  );
+}
+
 const LIFETIMES: readonly (readonly [string, number | null])[] = [
   ['15 minutes', 900],
   ['1 hour', 3_600],
@@ -127,7 +197,7 @@ const LIFETIMES: readonly (readonly [string, number | null])[] = [
 
 function Lifetime({ sandbox: { id, state } }: TabProps) {
   const busy = useSignal(false);
-  if (!canChange() || (state !== 'running' && state !== 'paused')) return null;
+  if (!mayBeSet(state)) return null;
   const set = async (seconds: number | null) => {
     busy.value = true;
     const view = await attempt(() => torpor().sandboxes.setTimeout(id, seconds), 'The lifetime is set.');

@@ -1,13 +1,15 @@
 /** The form that creates a sandbox. */
 import { type Signal, useSignal } from '@preact/signals';
+import { useId } from 'preact/hooks';
 import { put } from '../live/sandboxes.ts';
 import { go } from '../shell/router.ts';
 import { torpor } from '../shell/session.ts';
 import { Dialog } from '../ui/dialog.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
-import { Field, Select } from '../ui/fields.tsx';
+import { Field, NumberField, Select, TextField } from '../ui/fields.tsx';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { type CreateDraft, EMPTY_DRAFT, requestOf, type ServiceDraft } from './create-request.ts';
+import { NetworkFields } from './network-fields.tsx';
 
 const LIFETIMES: readonly (readonly [value: string, title: string])[] = [
   ['', 'No limit'],
@@ -28,6 +30,7 @@ export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
   const draft = useSignal<CreateDraft>(EMPTY_DRAFT);
   const error = useSignal<unknown>(undefined);
   const busy = useSignal(false);
+  const suggestions = useId();
   const { value: offered } = useLoaded(async (signal) => {
     const [templates, runtimes] = await Promise.all([
       torpor().templates.page({ signal }),
@@ -51,30 +54,33 @@ export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
     }
     busy.value = false;
   };
-  const { name, template, runtime, timeoutSeconds, onTimeout, idleSeconds, onIdle, preview, network } =
-    draft.value;
+  const { name, template, runtime, timeoutSeconds, onTimeout, idleSeconds, onIdle, preview } = draft.value;
   const templates = [...new Set((offered?.templates ?? []).map((one) => one.name))];
   return (
     <Dialog title="Create a sandbox" onClose={onClose}>
       <form onSubmit={submit}>
         <div class="dialog-body">
           <div class="pair">
-            <Field label="Name" hint="Optional; letters, digits, dot, dash.">
-              <input
-                value={name}
-                pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
-                onInput={({ currentTarget: { value } }) => set({ name: value })}
-              />
-            </Field>
-            <Select
+            <TextField
+              label="Name"
+              hint="Optional; letters, digits, dot, dash."
+              value={name}
+              pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
+              onChange={(value) => set({ name: value })}
+            />
+            <TextField
               label="Template"
+              hint="One of another organisation: organisation/name."
               value={template}
-              options={[
-                ['', 'base'],
-                ...templates.filter((one) => one !== 'base').map((one) => [one, one] as const),
-              ]}
+              placeholder="base"
+              list={suggestions}
               onChange={(value) => set({ template: value })}
             />
+            <datalist id={suggestions}>
+              {templates.map((one) => (
+                <option key={one} value={one} />
+              ))}
+            </datalist>
           </div>
           <div class="pair">
             <Select
@@ -115,25 +121,7 @@ export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
             />
           </div>
           <Services draft={draft} />
-          <div class="pair">
-            <Select
-              label="Network"
-              value={network}
-              options={[
-                ['internet', 'Public internet'],
-                ['none', 'None, except the allowed'],
-              ]}
-              onChange={(value) => set({ network: value as CreateDraft['network'] })}
-            />
-            <Field label="Allowed hosts" hint="Separated by commas.">
-              <input
-                value={draft.value.allow}
-                disabled={network === 'internet'}
-                placeholder="registry.npmjs.org"
-                onInput={({ currentTarget: { value } }) => set({ allow: value })}
-              />
-            </Field>
-          </div>
+          <NetworkFields draft={draft.value.network} onChange={(network) => set({ network })} />
           <Field label="Environment" hint="One NAME=value per line.">
             <textarea
               rows={2}
@@ -165,23 +153,23 @@ export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
                   onChange={(value) => set({ runtime: value })}
                 />
               </div>
-              <div class="pair">
-                <Field label="Memory, MB">
-                  <input
-                    inputMode="numeric"
-                    pattern="[0-9]*"
-                    value={draft.value.memoryMb}
-                    onInput={({ currentTarget: { value } }) => set({ memoryMb: value })}
-                  />
-                </Field>
-                <Field label="CPUs">
-                  <input
-                    inputMode="decimal"
-                    pattern="[0-9.]*"
-                    value={draft.value.cpus}
-                    onInput={({ currentTarget: { value } }) => set({ cpus: value })}
-                  />
-                </Field>
+              <div class="triple">
+                <NumberField
+                  label="Memory, MB"
+                  value={draft.value.memoryMb}
+                  onChange={(memoryMb) => set({ memoryMb })}
+                />
+                <NumberField
+                  label="CPUs"
+                  isDecimal
+                  value={draft.value.cpus}
+                  onChange={(cpus) => set({ cpus })}
+                />
+                <NumberField
+                  label="Disk, MB"
+                  value={draft.value.diskMb}
+                  onChange={(diskMb) => set({ diskMb })}
+                />
               </div>
               <Field label="Metadata" hint="One key=value per line. The list can be filtered by it.">
                 <textarea

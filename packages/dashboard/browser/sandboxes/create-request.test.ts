@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { EMPTY_DRAFT, requestOf, variablesIn } from './create-request.ts';
+import { EMPTY_DRAFT, requestOf } from './create-request.ts';
+import { EMPTY_NETWORK } from './network-rules.ts';
 
 describe('the create form', () => {
   it('sends nothing for fields that are left empty', () => {
@@ -15,8 +16,12 @@ describe('the create form', () => {
         timeoutSeconds: '3600',
         onTimeout: 'kill',
         preview: 'private',
-        network: 'none',
-        allow: 'registry.npmjs.org, example.com',
+        network: {
+          ...EMPTY_NETWORK,
+          mode: 'none',
+          allow: 'registry.npmjs.org, example.com',
+          secrets: 'OPENAI_API_KEY',
+        },
         env: 'A=1\nB=x=y\n\n',
         metadata: 'user=ana',
         services: [
@@ -24,6 +29,7 @@ describe('the create form', () => {
           { name: 'empty', command: ' ', port: '' },
         ],
         memoryMb: '512',
+        diskMb: '2000',
       }),
     ).toEqual({
       name: 'web',
@@ -31,15 +37,21 @@ describe('the create form', () => {
       timeoutSeconds: 3600,
       onTimeout: 'kill',
       preview: 'private',
-      network: { mode: 'none', allow: ['registry.npmjs.org', 'example.com'] },
+      network: {
+        mode: 'none',
+        allow: ['registry.npmjs.org', 'example.com'],
+        secrets: ['OPENAI_API_KEY'],
+      },
       env: { A: '1', B: 'x=y' },
       metadata: { user: 'ana' },
       services: [{ name: 'service-1', command: 'npm run dev', port: 3000 }],
-      resources: { memoryMb: 512 },
+      resources: { memoryMb: 512, diskMb: 2_000 },
     });
   });
 
   it('refuses a line that is not a variable', () => {
-    expect(() => variablesIn('A=1\nno variable')).toThrow('"no variable" is not NAME=value.');
+    expect(() => requestOf({ ...EMPTY_DRAFT, env: 'A=1\nno variable' })).toThrow(
+      '"no variable" is not NAME=value.',
+    );
   });
 });

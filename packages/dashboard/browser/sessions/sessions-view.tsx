@@ -1,30 +1,51 @@
 /** Sessions: conversations with a program in a sandbox, what was said, and what happened at each wake. */
 import { useSignal } from '@preact/signals';
-import type { SessionId, SessionView, TurnReply } from '@torpor/sdk';
+import type { Session, SessionId, SessionView, TurnReply } from '@torpor/sdk';
 import { useEffect } from 'preact/hooks';
 import { sandboxes } from '../live/sandboxes.ts';
 import { plainText } from '../sandbox/plain-text.ts';
 import { href } from '../shell/router.ts';
 import type { ViewProps } from '../shell/sections.tsx';
 import { canChange, torpor } from '../shell/session.ts';
+import { confirm } from '../ui/confirm.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
 import { StateBadge } from '../ui/state-badge.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
+import { NewSession } from './new-session.tsx';
 
 export function SessionsView({ parts: [id] }: ViewProps) {
   return id === undefined ? <SessionList /> : <OneSession key={id} id={id as SessionId} />;
 }
 
 function SessionList() {
+  const isCreating = useSignal(false);
   const { value, error, reload } = useLoaded((signal) => torpor().sessions.page({ limit: 200, signal }), []);
   useReloads(reload);
   return (
     <>
       <div class="page-head">
         <h1>Sessions</h1>
+        {canChange() && (
+          <button
+            type="button"
+            class="button main push"
+            onClick={() => {
+              isCreating.value = true;
+            }}
+          >
+            New session
+          </button>
+        )}
       </div>
+      {isCreating.value && (
+        <NewSession
+          onClose={() => {
+            isCreating.value = false;
+          }}
+        />
+      )}
       {error !== undefined && value === undefined && <FaultNotice error={error} retry={reload} />}
       {value?.items.length === 0 && (
         <div class="empty">
@@ -138,6 +159,8 @@ function OneSession({ id }: { readonly id: SessionId }) {
           <code class="quiet">{id}</code>
         </div>
         <SandboxLink session={view} />
+        {view.endedAt !== null && <span class="tag">ended</span>}
+        {view.endedAt === null && canChange() && <SessionActions session={session} reload={reload} />}
       </div>
       {view.error !== null && <p class="notice bad">{view.error.message}</p>}
       <div class="columns">
@@ -188,6 +211,37 @@ function OneSession({ id }: { readonly id: SessionId }) {
         </section>
       </div>
     </>
+  );
+}
+
+interface SessionActionsProps {
+  readonly session: Session;
+  readonly reload: () => void;
+}
+
+function SessionActions({ session, reload }: SessionActionsProps) {
+  const { key } = session.view;
+  const replace = async () => {
+    const text =
+      'It gets a new sandbox from its last files, which runs. The present sandbox is left alone; what changed in it since then is not in the new one.';
+    if (!(await confirm(`Replace the sandbox of ${key}?`, text, 'Replace'))) return;
+    await attempt(() => session.rebind(), 'It has a new sandbox.');
+    reload();
+  };
+  const end = async () => {
+    if (!(await confirm(`End the session ${key}?`, 'Its sandbox ends too, with its files.', 'End'))) return;
+    await attempt(() => session.end(), 'The session has ended.');
+    reload();
+  };
+  return (
+    <div class="row push">
+      <button type="button" class="button" onClick={() => void replace()}>
+        Replace its sandbox…
+      </button>
+      <button type="button" class="button danger" onClick={() => void end()}>
+        End
+      </button>
+    </div>
   );
 }
 

@@ -1,32 +1,21 @@
 /** Templates: the named checkpoints that sandboxes are created from. */
 import { useSignal } from '@preact/signals';
-import type { CheckpointId } from '@torpor/sdk';
+import type { TemplateView } from '@torpor/sdk';
 import { useEffect } from 'preact/hooks';
 import { plainText } from '../sandbox/plain-text.ts';
 import { canChange, identity, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
-import { Field } from '../ui/fields.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
-
-const PREPARING_EVERY_MS = 1_000;
+import { NewTemplate } from './new-template.tsx';
+import { PREPARING_EVERY_MS, TemplateLog } from './template-log.tsx';
+import { limitsText } from './template-request.ts';
 
 export function TemplatesView() {
   const { value, error, reload } = useLoaded((signal) => torpor().templates.page({ limit: 500, signal }), []);
-  const name = useSignal('');
-  const from = useSignal('');
   const logOf = useSignal<string | undefined>(undefined);
-  const create = async (event: Event) => {
-    event.preventDefault();
-    const request = { name: name.value.trim(), from: from.value.trim() as CheckpointId };
-    if ((await attempt(() => torpor().templates.create(request), 'The template is ready.')) === undefined)
-      return;
-    name.value = '';
-    from.value = '';
-    reload();
-  };
   const isPreparing =
     value?.items.some(({ phase, state }) => phase !== null || state === 'preparing') ?? false;
   useEffect(() => {
@@ -34,16 +23,6 @@ export function TemplatesView() {
     const timer = setInterval(reload, PREPARING_EVERY_MS);
     return () => clearInterval(timer);
   }, [isPreparing]);
-  const rebuild = async (template: string) => {
-    await attempt(() => torpor().templates.rebuild(template), 'The next version is being made.');
-    reload();
-  };
-  const remove = async (template: string) => {
-    const text = 'Sandboxes that were created from it are not changed.';
-    if (!(await confirm(`Delete the template ${template}?`, text, 'Delete'))) return;
-    await attempt(() => torpor().templates.delete(template), 'Deleted.');
-    reload();
-  };
   return (
     <>
       <div class="page-head">
@@ -59,6 +38,7 @@ export function TemplatesView() {
                   <th>Name</th>
                   <th>State</th>
                   <th>Runtime</th>
+                  <th>Limits</th>
                   <th>Services</th>
                   <th>Created</th>
                   <th>
@@ -70,23 +50,13 @@ export function TemplatesView() {
                 {value.items.map((template) => (
                   <tr key={`${template.name} ${template.runtime}`}>
                     <td>
-                      <strong>{template.name}</strong>
-                      <div class="small quiet">{template.description}</div>
+                      <NameAndSource template={template} />
                     </td>
                     <td>
-                      <span class={template.state === 'failed' ? 'bad-text' : undefined}>
-                        {template.state}
-                      </span>
-                      {template.phase !== null && (
-                        <div class="small quiet moving" role="status">
-                          being made: {template.phase}
-                        </div>
-                      )}
-                      {template.error !== null && (
-                        <div class="small bad-text wrap">{plainText(template.error.message)}</div>
-                      )}
+                      <State template={template} />
                     </td>
                     <td>{template.runtime}</td>
+                    <td>{limitsText(template)}</td>
                     <td>{template.services.map((service) => service.name).join(', ') || '–'}</td>
                     <td class="number">{clockTime(template.createdAt)}</td>
                     <td class="act">
@@ -100,30 +70,7 @@ export function TemplatesView() {
                       >
                         Log<span class="unseen"> of {template.name}</span>
                       </button>{' '}
-                      {template.builtIn &&
-                        identity().operator &&
-                        canChange() &&
-                        template.root?.kind === 'own' && (
-                          <button
-                            type="button"
-                            class="button small"
-                            disabled={template.phase !== null}
-                            onClick={() => void rebuild(template.name)}
-                          >
-                            Rebuild<span class="unseen"> {template.name}</span>
-                          </button>
-                        )}{' '}
-                      {template.builtIn || !canChange() ? (
-                        <span class="tag">{template.builtIn ? 'built in' : 'own'}</span>
-                      ) : (
-                        <button
-                          type="button"
-                          class="button small danger"
-                          onClick={() => void remove(template.name)}
-                        >
-                          Delete<span class="unseen"> {template.name}</span>
-                        </button>
-                      )}
+                      <Actions template={template} reload={reload} />
                     </td>
                   </tr>
                 ))}
@@ -131,42 +78,9 @@ export function TemplatesView() {
             </table>
           </div>
           {logOf.value !== undefined && <TemplateLog key={logOf.value} name={logOf.value} />}
-          {canChange() && (
-            <form class="panel stack" onSubmit={create}>
-              <h2>Name a checkpoint as a template</h2>
-              <div class="pair">
-                <Field label="Name">
-                  <input
-                    required
-                    pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
-                    value={name}
-                    onInput={({ currentTarget: { value: text } }) => {
-                      name.value = text;
-                    }}
-                  />
-                </Field>
-                <Field label="Checkpoint" hint="ckpt_…, from the checkpoints of a sandbox.">
-                  <input
-                    required
-                    pattern="ckpt_[a-z0-9]{20}"
-                    class="mono"
-                    value={from}
-                    onInput={({ currentTarget: { value: text } }) => {
-                      from.value = text;
-                    }}
-                  />
-                </Field>
-              </div>
-              <div>
-                <button type="submit" class="button main">
-                  Create the template
-                </button>
-              </div>
-            </form>
-          )}
+          {canChange() && <NewTemplate reload={reload} />}
           <p class="quiet small">
-            A root filesystem as an archive:{' '}
-            <code>npx torpor template create alpine --from alpine.tar.gz</code>
+            From a Dockerfile: <code>npx torpor template build . --name app</code>
           </p>
         </div>
       )}
@@ -174,33 +88,93 @@ export function TemplatesView() {
   );
 }
 
-/** What happened while the template was prepared, as it happens. */
-function TemplateLog({ name }: { readonly name: string }) {
-  const { value, error, reload } = useLoaded((signal) => torpor().templates.log(name, { signal }), [name]);
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') reload();
-    }, PREPARING_EVERY_MS);
-    return () => clearInterval(timer);
-  }, [name]);
-  if (error !== undefined && value === undefined) return <FaultNotice error={error} retry={reload} />;
-  if (value === undefined) return null;
+interface TemplateProps {
+  readonly template: TemplateView;
+}
+
+function NameAndSource({ template: { name, image, description, builtIn, public: isPublic } }: TemplateProps) {
   return (
-    <section class="panel" aria-label={`Log of ${name}`}>
-      <h2>Log of {name}</h2>
-      {value.length === 0 ? (
-        <p class="quiet">It was not prepared since the server started.</p>
-      ) : (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard must be able to scroll it
-        <pre class="template-log" tabIndex={0}>
-          {value.map(({ at, text }, index) => (
-            <div key={index}>
-              <span class="quiet">{clockTime(at)} </span>
-              {plainText(text)}
-            </div>
-          ))}
-        </pre>
+    <>
+      <strong>{name}</strong> {builtIn && <span class="tag">built in</span>}
+      {isPublic && <span class="tag">published</span>}
+      {isPublic && (
+        <div class="small quiet">
+          for others: <code>{`${identity().org}/${name}`}</code>
+        </div>
       )}
-    </section>
+      {image !== null && (
+        <div class="small quiet mono wrap" title={image.digest}>
+          {image.reference ?? 'an uploaded image'}
+        </div>
+      )}
+      <div class="small quiet">{description}</div>
+    </>
+  );
+}
+
+function State({ template: { state, phase, error } }: TemplateProps) {
+  return (
+    <>
+      <span class={state === 'failed' ? 'bad-text' : undefined}>{state}</span>
+      {phase !== null && (
+        <div class="small quiet moving" role="status">
+          being made: {phase}
+        </div>
+      )}
+      {error !== null && <div class="small bad-text wrap">{plainText(error.message)}</div>}
+    </>
+  );
+}
+
+interface ActionsProps extends TemplateProps {
+  readonly reload: () => void;
+}
+
+function Actions({ template, reload }: ActionsProps) {
+  const { name, builtIn, phase, root, state, public: isPublic } = template;
+  if (!canChange()) return null;
+  const rebuild = async () => {
+    await attempt(() => torpor().templates.rebuild(name), 'The next version is being made.');
+    reload();
+  };
+  const publish = async () => {
+    const text = `The other organisations of this server can create sandboxes from it, as ${identity().org}/${name}. They get everything that is in it, with its environment.`;
+    if (!(await confirm(`Publish ${name}?`, text, 'Publish'))) return;
+    await attempt(() => torpor().templates.publish(name), 'Published.');
+    reload();
+  };
+  const unpublish = async () => {
+    await attempt(
+      () => torpor().templates.unpublish(name),
+      'Not published any more. Sandboxes that exist do not change.',
+    );
+    reload();
+  };
+  const remove = async () => {
+    const text = 'Sandboxes that were created from it are not changed.';
+    if (!(await confirm(`Delete the template ${name}?`, text, 'Delete'))) return;
+    await attempt(() => torpor().templates.delete(name), 'Deleted.');
+    reload();
+  };
+  if (builtIn) {
+    if (!identity().operator || root?.kind !== 'own') return null;
+    return (
+      <button type="button" class="button small" disabled={phase !== null} onClick={() => void rebuild()}>
+        Rebuild<span class="unseen"> {name}</span>
+      </button>
+    );
+  }
+  return (
+    <>
+      {state === 'ready' && (
+        <button type="button" class="button small" onClick={() => void (isPublic ? unpublish() : publish())}>
+          {isPublic ? 'Unpublish' : 'Publish'}
+          <span class="unseen"> {name}</span>
+        </button>
+      )}{' '}
+      <button type="button" class="button small danger" onClick={() => void remove()}>
+        Delete<span class="unseen"> {name}</span>
+      </button>
+    </>
   );
 }
