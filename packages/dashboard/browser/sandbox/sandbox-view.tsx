@@ -71,6 +71,7 @@ export function SandboxView({ id, tab = '' }: SandboxViewProps) {
   );
   // The server observes a running sandbox when it is asked for it, so what is shown stays confirmed.
   useEffect(() => {
+    void refreshSandbox(id);
     const timer = setInterval(() => {
       if (document.visibilityState === 'visible') void refreshSandbox(id);
     }, OBSERVE_EVERY_MS);

@@ -25,7 +25,7 @@ describe('the status of a webhook', () => {
     const error = { message: 'The receiver answered 500.', at: NOW - 60_000 };
     expect(statusOf({ ...webhook, waiting: 3, dead: 1, error }, NOW)).toEqual({
       weight: 'bad',
-      text: 'failing, last 1 min ago, 3 waiting, 1 given up',
+      text: 'last failure 1 min ago, 3 waiting, 1 given up',
     });
     expect(statusOf({ ...webhook, waiting: 3 }, NOW)).toEqual({ weight: 'warn', text: '3 waiting' });
   });

@@ -9,7 +9,7 @@ export interface WebhookStatus {
 
 export function statusOf({ waiting, dead, error, deliveredAt }: WebhookView, now: number): WebhookStatus {
   const parts = [
-    error !== null && `failing, last ${ago(error.at, now)}`,
+    error !== null && `last failure ${ago(error.at, now)}`,
     waiting > 0 && `${waiting} waiting`,
     dead > 0 && `${dead} given up`,
   ].filter((part) => part !== false);
