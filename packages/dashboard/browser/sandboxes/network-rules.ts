@@ -15,7 +15,7 @@ export interface NetworkDraft {
 export const EMPTY_NETWORK: NetworkDraft = { mode: 'internet', allow: '', deny: '', secrets: '' };
 
 /** Without a mode an allow list means that nothing else is allowed. */
-export function modeOf({ mode, allow = [] }: Network): NetworkMode {
+function modeOf({ mode, allow = [] }: Network): NetworkMode {
   return mode ?? (allow.length > 0 ? 'none' : 'internet');
 }
 

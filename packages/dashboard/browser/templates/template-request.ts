@@ -9,8 +9,7 @@ import type {
 import { anyGiven, given, numberIn, textIn } from '../ui/form-values.ts';
 import { bytes } from '../ui/units.ts';
 
-export const TEMPLATE_SOURCES = ['checkpoint', 'image', 'archive'] as const;
-export type TemplateSource = (typeof TEMPLATE_SOURCES)[number];
+export type TemplateSource = 'checkpoint' | 'image' | 'archive';
 
 export interface TemplateDraft {
   readonly source: TemplateSource;
