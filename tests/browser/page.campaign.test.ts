@@ -345,6 +345,7 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await answer('Publish').click();
     await row('pulled:v1').getByText('default/pulled:v1').waitFor();
     await button('Log of pulled:v1').click();
+    await page.getByRole('heading', { name: 'Log of pulled:v1' }).waitFor();
     await picture('templates-of-all-kinds');
   });
 
