@@ -5,15 +5,17 @@ import { go } from '../shell/router.ts';
 import { torpor } from '../shell/session.ts';
 import { attempt } from '../ui/toasts.tsx';
 import { isUnderWay } from './builds-view.tsx';
+import type { PreviewState } from './preview-state.ts';
 import { StartDialog } from './start-dialog.tsx';
 
-export interface BuildActionsProps {
+interface BuildActionsProps {
   readonly build: BuildStatus;
+  readonly preview: PreviewState | null;
   readonly reload: () => void;
 }
 
-export function BuildActions({ build, reload }: BuildActionsProps) {
-  const { job_id: id, status, sandbox_state: sandbox, expired } = build;
+export function BuildActions({ build, preview, reload }: BuildActionsProps) {
+  const { job_id: id, status } = build;
   const isChanging = useSignal(false);
   const run = async (work: () => Promise<unknown>, done: string) => {
     await attempt(work, done);
@@ -23,7 +25,7 @@ export function BuildActions({ build, reload }: BuildActionsProps) {
     const started = await attempt(() => torpor().builds.rebuild(id));
     if (started !== undefined) go('builds', started.job_id);
   };
-  const hasPreview = status === 'ready' && !expired;
+  const isReady = status === 'ready';
   return (
     <div class="row push">
       {isUnderWay(build) && (
@@ -35,7 +37,7 @@ export function BuildActions({ build, reload }: BuildActionsProps) {
           Cancel
         </button>
       )}
-      {hasPreview && sandbox === 'running' && (
+      {isReady && preview === 'running' && (
         <button
           type="button"
           class="button"
@@ -44,7 +46,7 @@ export function BuildActions({ build, reload }: BuildActionsProps) {
           Pause the preview
         </button>
       )}
-      {hasPreview && sandbox === 'paused' && (
+      {isReady && preview === 'paused' && (
         <button
           type="button"
           class="button"
@@ -53,7 +55,7 @@ export function BuildActions({ build, reload }: BuildActionsProps) {
           Wake the preview
         </button>
       )}
-      {status === 'ready' && !build.files_expired && (
+      {isReady && !build.files_expired && (
         <button
           type="button"
           class="button"

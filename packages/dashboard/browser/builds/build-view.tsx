@@ -18,9 +18,10 @@ import { FaultNotice } from '../ui/fault.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime, duration } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
-import { BuildActions, type BuildActionsProps } from './build-actions.tsx';
+import { BuildActions } from './build-actions.tsx';
 import { BuildFiles } from './build-files.tsx';
 import { BuildBadge, isUnderWay } from './builds-view.tsx';
+import { type PreviewState, previewStateOf, WITHOUT_PREVIEW } from './preview-state.ts';
 
 const STAGES: readonly BuildState[] = ['queued', 'starting', 'scaffold', 'code', 'deps', 'checks', 'ready'];
 const LINES_KEPT = 2_000;
@@ -53,6 +54,7 @@ export function BuildView({ id }: { readonly id: JobId }) {
   }, [sandboxState, attempts.value]);
   if (error !== undefined && build === undefined) return <FaultNotice error={error} retry={reload} />;
   if (build === undefined) return null;
+  const preview = previewStateOf(build, sandboxState);
   return (
     <>
       <div class="page-head">
@@ -61,7 +63,7 @@ export function BuildView({ id }: { readonly id: JobId }) {
           <code class="quiet">{id}</code>
         </div>
         <BuildBadge build={build} />
-        {canChange() && <BuildActions build={build} reload={reload} />}
+        {canChange() && <BuildActions build={build} preview={preview} reload={reload} />}
       </div>
       <ol class="stages" aria-label="Stages">
         {STAGES.map((stage) => (
@@ -101,7 +103,7 @@ export function BuildView({ id }: { readonly id: JobId }) {
                 'none'
               ) : (
                 <a href={build.preview_url} target="_blank" rel="noreferrer noopener">
-                  {build.sandbox_state === 'paused' ? 'wake and open' : 'open'}
+                  {preview === 'running' ? 'open' : 'wake and open'}
                 </a>
               )}
             </dd>
@@ -111,14 +113,17 @@ export function BuildView({ id }: { readonly id: JobId }) {
                 'none'
               ) : (
                 <>
-                  <a href={href('sandboxes', build.sandbox_id)}>{build.sandbox_id}</a> {build.sandbox_state}
+                  <a href={href('sandboxes', build.sandbox_id)}>{build.sandbox_id}</a>{' '}
+                  {preview ?? build.sandbox_state}
                 </>
               )}
             </dd>
           </dl>
         </section>
         <Versions build={build} />
-        {build.preview_url !== null && !build.expired && <Preview build={build} reload={reload} />}
+        {preview !== null && preview !== 'expired' && (
+          <Preview build={build} preview={preview} reload={reload} />
+        )}
         {!isBusy && <BuildFiles build={build} />}
         <BuildLog id={id} isBusy={isBusy} />
       </div>
@@ -164,12 +169,17 @@ function Versions({ build }: { readonly build: BuildStatus }) {
   );
 }
 
-/** The app in a frame of another origin. It is there only while the sandbox runs: a frame would wake it. */
-function Preview({ build, reload }: BuildActionsProps) {
-  const { preview_url: url, sandbox_state: state, job_id: id } = build;
-  // The ledger is faster than the status of the build. A frame that stays during a pause would wake the sandbox again.
-  const live = build.sandbox_id === null ? undefined : sandboxes.value.get(build.sandbox_id)?.state;
-  const isRunning = state === 'running' && (live ?? 'running') === 'running';
+interface PreviewProps {
+  readonly build: BuildStatus;
+  readonly preview: Exclude<PreviewState, 'expired'>;
+  readonly reload: () => void;
+}
+
+/**
+ * The app in a frame of another origin. It is there only while the sandbox runs: a frame would wake it, and one that stays
+ * during a pause would wake it again.
+ */
+function Preview({ build: { preview_url: url, job_id: id }, preview, reload }: PreviewProps) {
   const resume = async () => {
     await attempt(() => torpor().builds.resume(id), 'The preview is awake.');
     reload();
@@ -177,18 +187,20 @@ function Preview({ build, reload }: BuildActionsProps) {
   return (
     <section class="panel build-preview">
       <h2>Preview</h2>
-      {isRunning && url !== null ? (
-        <iframe
-          title="Preview of the build"
-          src={url}
-          sandbox={FRAME_RIGHTS}
-          referrerpolicy="no-referrer"
-          allow=""
-        />
+      {preview === 'running' ? (
+        url !== null && (
+          <iframe
+            title="Preview of the build"
+            src={url}
+            sandbox={FRAME_RIGHTS}
+            referrerpolicy="no-referrer"
+            allow=""
+          />
+        )
       ) : (
         <div class="row">
-          <span class="quiet">The preview sleeps. Looking at this page does not wake it.</span>
-          {canChange() && state === 'paused' && (
+          <span class="quiet">{WITHOUT_PREVIEW[preview]}</span>
+          {canChange() && preview === 'paused' && (
             <button type="button" class="button small" onClick={() => void resume()}>
               Wake and show it here
             </button>

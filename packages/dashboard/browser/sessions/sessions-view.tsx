@@ -223,7 +223,7 @@ function SessionActions({ session, reload }: SessionActionsProps) {
   const { key } = session.view;
   const replace = async () => {
     const text =
-      'It gets a new sandbox from its last files, which runs. The present sandbox is left alone; what changed in it since then is not in the new one.';
+      'It gets a new sandbox from the files of its last checkpoint. What changed after it is not in the new one. The present sandbox is left alone.';
     if (!(await confirm(`Replace the sandbox of ${key}?`, text, 'Replace'))) return;
     await attempt(() => session.rebind(), 'It has a new sandbox.');
     reload();
