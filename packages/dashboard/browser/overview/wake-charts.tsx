@@ -3,9 +3,8 @@ import { sandboxes } from '../live/sandboxes.ts';
 import { ChartFrame } from '../ui/chart-frame.tsx';
 import { clockTime, duration, plural } from '../ui/units.ts';
 import type { TimeRange } from './time-range.ts';
-import { type Wakes, wakeTime } from './wakes.ts';
+import { barOf, type Wakes, wakeTime } from './wakes.ts';
 
-const MINUTE_MS = 60_000;
 /** Wakes take from some ten milliseconds to seconds, so the axis of the times is logarithmic. */
 const FLOOR_MS = 10;
 const LEAST_TOP_MS = 1_000;
@@ -81,25 +80,25 @@ export function WakeTimes({ wakes, range: { from, to } }: WakeChartProps) {
   );
 }
 
-export function WakesPerMinute({ minutes, wakes, range: { from, to } }: WakeChartProps) {
+export function WakesPerMinute({ minutes, wakes, range }: WakeChartProps) {
   const most = Math.max(0, ...minutes.map((minute) => minute.wakes));
   const top = Math.max(4, most * 1.15);
-  const width = MINUTE_MS / (to - from);
   return (
     <ChartFrame
       title="Wakes per minute"
       summary={<span class="quiet number">{plural(wakes.length, 'wake')}</span>}
-      span={to - from}
+      span={range.to - range.from}
       lines={most === 0 ? [] : [{ share: most / top, text: String(most) }]}
     >
       <svg role="img" aria-label={`${plural(wakes.length, 'wake')}, at most ${most} in a minute`}>
-        {minutes.map(({ at, wakes: count }) =>
-          count === 0 ? null : (
+        {minutes.map(({ at, wakes: count }) => {
+          const { x, width } = barOf(at, range);
+          return count === 0 ? null : (
             <rect
               key={at}
               class="minute"
-              x={percent((at - from) / (to - from) + width * 0.12)}
-              width={percent(width * 0.76)}
+              x={percent(x)}
+              width={percent(width)}
               y={percent(1 - count / top)}
               height={percent(count / top)}
               rx="1.5"
@@ -108,8 +107,8 @@ export function WakesPerMinute({ minutes, wakes, range: { from, to } }: WakeChar
                 {clockTime(at)}: {plural(count, 'wake')}
               </title>
             </rect>
-          ),
-        )}
+          );
+        })}
       </svg>
     </ChartFrame>
   );

@@ -1,6 +1,6 @@
 import type { EventView } from '@torpor/sdk';
 import { describe, expect, it } from 'vitest';
-import { wakesOf, wakeTime } from './wakes.ts';
+import { barOf, wakesOf, wakeTime } from './wakes.ts';
 
 const M = 60_000;
 const event = (type: string, at: number, durationMs?: number, kind = 'memory') =>
@@ -49,5 +49,17 @@ describe('wakes', () => {
     expect(wakesOf(events, range(3 * M)).minutes.map(({ at }) => at)).toEqual([2 * M, 3 * M]);
     expect(wakesOf(events, { ...range(3 * M), whole: true }).minutes).toHaveLength(4);
     expect(wakeTime([], 0.5)).toBeUndefined();
+  });
+});
+
+describe('the bar of a minute', () => {
+  it('ends at the edges of the chart, and can be seen as soon as the minute has begun', () => {
+    const whole = barOf(2 * M, range(10 * M));
+    expect([whole.x, whole.width]).toEqual([expect.closeTo(0.212), expect.closeTo(0.076)]);
+    const last = barOf(9 * M, range(9.5 * M));
+    expect(last.x + last.width).toBeCloseTo(1);
+    const begun = barOf(9 * M, range(9.01 * M));
+    expect([begun.x + begun.width, begun.width]).toEqual([expect.closeTo(1), expect.closeTo(0.005)]);
+    expect(barOf(-0.5 * M, range(10 * M)).x).toBe(0);
   });
 });

@@ -54,6 +54,19 @@ export function wakesOf(events: readonly EventView[], { from, to, whole }: TimeR
   return { minutes, wakes };
 }
 
+/** Between the bars of two minutes, on each side. */
+const GAP_MS = 0.12 * MINUTE_MS;
+/** So that the bar of a minute that has just begun can be seen. */
+const LEAST_WIDTH = 0.005;
+
+/** Where the bar of a minute is, as shares of the range. The first and the last minute are cut. */
+export function barOf(at: number, { from, to }: TimeRange): { readonly x: number; readonly width: number } {
+  const share = (moment: number) => (moment - from) / (to - from);
+  const end = Math.min(1, Math.max(LEAST_WIDTH, share(at + MINUTE_MS - GAP_MS)));
+  const x = Math.min(end - LEAST_WIDTH, Math.max(0, share(at + GAP_MS)));
+  return { x, width: end - x };
+}
+
 /** The time within which this share of the wakes was done. Undefined without wakes. */
 export function wakeTime(wakes: readonly Wake[], share: number): number | undefined {
   const sorted = wakes.map(({ ms }) => ms).toSorted((a, b) => a - b);

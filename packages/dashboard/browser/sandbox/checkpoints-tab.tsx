@@ -12,7 +12,7 @@ import { FaultNotice } from '../ui/fault.tsx';
 import { Field } from '../ui/fields.tsx';
 import { StateBadge } from '../ui/state-badge.tsx';
 import { attempt, say } from '../ui/toasts.tsx';
-import { bytes, clockTime } from '../ui/units.ts';
+import { bytes, clockTime, plural } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { originsIn, startsIn } from './checkpoint-origins.ts';
 import { type TreeRow, treeOf } from './checkpoint-tree.ts';
@@ -55,7 +55,7 @@ export function CheckpointsTab({ sandbox }: TabProps) {
     <div class="stack">
       <div class="row">
         <span class="quiet">
-          {value.items.length} checkpoints, {bytes(value.bytes)}
+          {plural(value.items.length, 'checkpoint')}, {bytes(value.bytes)}
         </span>
         {canSnapshot && (
           <button
