@@ -185,6 +185,7 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await page.getByLabel('Contents').fill('second\n');
     await button('Save').click();
     await page.getByText('note.txt is saved.').waitFor();
+    await page.getByText('7 B', { exact: true }).waitFor();
     await picture('editor');
     await page.keyboard.press('End');
     await page.getByLabel('Contents').press('x');

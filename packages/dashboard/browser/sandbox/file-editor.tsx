@@ -47,7 +47,7 @@ export function FileEditor({ id, file, onClose }: FileEditorProps) {
           Back
         </button>
         <code class="wrap">{shownName(path)}</code>
-        <span class="quiet number">{bytes(size)}</span>
+        <span class="quiet number">{bytes(value?.read.length ?? size)}</span>
         <div class="row push">
           {changed.value !== undefined && <span class="tag warn">changed</span>}
           <button
