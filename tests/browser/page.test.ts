@@ -101,6 +101,11 @@ describe.skipIf(chromium === undefined)('the page', { timeout: 60_000 }, () => {
     const frame = page.frameLocator('iframe');
     await frame.getByText('GET').waitFor();
     expect(new URL(page.frames()[1]?.url() ?? '').hostname).toMatch(/^3000-\w+\.sbx\.localhost$/);
+    // In a dark frame the browser draws white text on the white background of the frame.
+    await page.emulateMedia({ colorScheme: 'dark' });
+    expect(await page.evaluate("getComputedStyle(document.querySelector('iframe')).colorScheme")).toBe(
+      'light',
+    );
     await findings();
   });
 

@@ -20,7 +20,7 @@ const LIFETIMES: readonly (readonly [value: string, title: string])[] = [
   ['604800', '7 days'],
 ];
 const IDLE_TIMES: readonly (readonly [value: string, title: string])[] = [
-  ['', 'Default of the server'],
+  ['', 'Default'],
   ['60', '1 minute'],
   ['900', '15 minutes'],
   ['3600', '1 hour'],
@@ -111,7 +111,7 @@ export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
               label="Then"
               value={onIdle}
               options={[
-                ['', 'Default of the runtime'],
+                ['', 'Default'],
                 ['pause', 'Pause'],
                 ['keep', 'Keep running'],
                 ['stop', 'Stop'],
