@@ -8,6 +8,17 @@ const chromium = findChromium();
 /** For a busy machine. */
 const PATIENCE = { timeout: 20_000 };
 
+/** What a section shows when it is loaded. */
+const LOADED = {
+  Templates: 'built in',
+  Secrets: 'No secrets yet',
+  Keys: 'running sandboxes',
+  Webhooks: 'No webhooks yet',
+  Sessions: 'No sessions yet',
+  Builds: 'No builds yet',
+  Audit: 'Creation began',
+} as const;
+
 /** Runs in the browser of everyone who opens the preview. */
 const HOSTILE_SCRIPT = `
   const target = new URLSearchParams(location.search).get('page') ?? 'http://127.0.0.1:' + location.port;
@@ -185,6 +196,15 @@ describe.skipIf(chromium === undefined)('the page under attack', { timeout: 60_0
     await other.getByRole('link', { name: 'Files' }).click();
     await other.getByText('gpj.html').first().waitFor();
     expect(await other.getByText('Upload').count()).toBe(0);
+    const changes = /New |Create|Change|Delete|Replace|Publish|Revoke|Send|Replay|Name…/;
+    for (const [section, shown] of Object.entries(LOADED)) {
+      await other.getByRole('link', { name: section, exact: true }).click();
+      await other.getByText(shown).first().waitFor();
+      expect([section, await other.getByRole('button', { name: changes }).allTextContents()]).toEqual([
+        section,
+        [],
+      ]);
+    }
     await other.close();
   });
 
