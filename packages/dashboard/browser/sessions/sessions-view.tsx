@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals';
 import type { Session, SessionId, SessionView, TurnReply } from '@torpor/sdk';
 import { useEffect } from 'preact/hooks';
+import { collected } from '../live/collected.ts';
 import { sandboxes } from '../live/sandboxes.ts';
 import { plainText } from '../sandbox/plain-text.ts';
 import { href } from '../shell/router.ts';
@@ -256,11 +257,4 @@ function Turn({ turn: { state, input, output, error, createdAt } }: { readonly t
       </div>
     </li>
   );
-}
-
-/** Everything that a list of the SDK yields. */
-async function collected<T>(items: AsyncIterable<T>): Promise<T[]> {
-  const all: T[] = [];
-  for await (const item of items) all.push(item);
-  return all;
 }
