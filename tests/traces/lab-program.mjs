@@ -2,7 +2,8 @@
 import { join } from 'node:path';
 
 const LAB = '/var/lib/torpor/lab';
-export const COLLECTOR_VERSION = 'v0.164.0';
+/** Not every module of later versions can be fetched from the proxy of Go modules. */
+export const COLLECTOR_VERSION = 'v0.139.0';
 
 /** The path of the program, whether it is built or not. @param {string} [lab] */
 export function collectorProgram(lab = LAB) {
