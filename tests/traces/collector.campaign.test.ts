@@ -6,7 +6,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 import { collectorProgram } from './lab-program.mjs';
 
@@ -42,7 +42,7 @@ describe.skipIf(isMissing)('at a real collector', () => {
     const config = join(dataDir.path, 'collector.json');
     await writeFile(config, JSON.stringify(collectorConfig(endpoint, file)));
     collector = spawn(collectorProgram(), [`--config=${config}`], { stdio: 'ignore' });
-    await expect.poll(() => answers(`http://${endpoint}/v1/traces`)).toBe(true);
+    await vi.waitFor(() => ask(`http://${endpoint}/v1/traces`), { timeout: 30_000 });
     const env = {
       TORPOR_LOG_LEVEL: 'error',
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://${endpoint}`,
@@ -123,9 +123,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-function answers(url: string): Promise<boolean> {
-  return fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' }).then(
-    () => true,
-    () => false,
-  );
+/** Rejects as long as nothing listens there. */
+async function ask(url: string): Promise<void> {
+  await fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' });
 }
