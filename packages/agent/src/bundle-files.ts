@@ -1,18 +1,24 @@
-/** The files of the agent's bundle: the native terminal library beside it, and how a new bundle takes the place of the last. */
+/** The files of the agent's bundle: the native libraries beside it, and how a new bundle takes the place of the last. */
 import { cp, mkdir, readdir, rename } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
+import { XATTR_LIBRARY } from './files/extended-attributes.ts';
 
 const require = createRequire(import.meta.url);
 
 /** Copied beside the bundle, because native modules cannot be bundled. */
-const NATIVE = ['@lydell/node-pty', `@lydell/node-pty-${process.platform}-${process.arch}`];
+const TERMINAL = ['@lydell/node-pty', `@lydell/node-pty-${process.platform}-${process.arch}`];
 
-export async function copyTerminalLibrary(work: string): Promise<void> {
-  for (const name of NATIVE) {
-    const from = dirname(
-      require.resolve(`${name}/package.json`, { paths: [require.resolve('@lydell/node-pty')] }),
-    );
+export async function copyNativeLibraries(work: string): Promise<void> {
+  for (const name of TERMINAL) await copy(name, ['@lydell/node-pty']);
+  // Without it the agent keeps metadata of files beside them.
+  await copy(XATTR_LIBRARY, ['@napi-rs/xattr']).catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code !== 'MODULE_NOT_FOUND') throw thrown;
+  });
+
+  async function copy(name: string, users: readonly string[]): Promise<void> {
+    const paths = users.map((user) => require.resolve(user));
+    const from = dirname(require.resolve(`${name}/package.json`, { paths }));
     await cp(from, join(work, 'node_modules', name), { recursive: true });
   }
 }

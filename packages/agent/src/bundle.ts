@@ -7,7 +7,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { build, type Plugin } from 'esbuild';
-import { copyTerminalLibrary, filesIn, publish } from './bundle-files.ts';
+import { copyNativeLibraries, filesIn, publish } from './bundle-files.ts';
 
 const PACKAGE = join(import.meta.dirname, '..');
 
@@ -34,7 +34,7 @@ export async function bundleAgent({ into = join(PACKAGE, 'dist') }: BundleOption
     await mkdir(work, { recursive: true });
     await bundle(join(work, 'agent.mjs'));
     await bundleSudo(join(work, 'sudo.cjs'));
-    await copyTerminalLibrary(work);
+    await copyNativeLibraries(work);
     await writeFile(join(work, 'stamp'), stamp);
     await publish(work, into);
   } finally {
