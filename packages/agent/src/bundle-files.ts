@@ -10,17 +10,24 @@ const require = createRequire(import.meta.url);
 const TERMINAL = ['@lydell/node-pty', `@lydell/node-pty-${process.platform}-${process.arch}`];
 
 export async function copyNativeLibraries(work: string): Promise<void> {
-  for (const name of TERMINAL) await copy(name, ['@lydell/node-pty']);
-  // Without it the agent keeps metadata of files beside them.
-  await copy(XATTR_LIBRARY, ['@napi-rs/xattr']).catch((thrown: NodeJS.ErrnoException) => {
-    if (thrown.code !== 'MODULE_NOT_FOUND') throw thrown;
-  });
-
-  async function copy(name: string, users: readonly string[]): Promise<void> {
-    const paths = users.map((user) => require.resolve(user));
-    const from = dirname(require.resolve(`${name}/package.json`, { paths }));
+  const xattr = xattrDirectory();
+  const copies = TERMINAL.map((name) => [name, directoryOf(name, '@lydell/node-pty')] as const);
+  for (const [name, from] of xattr === undefined ? copies : [...copies, [XATTR_LIBRARY, xattr] as const])
     await cp(from, join(work, 'node_modules', name), { recursive: true });
+}
+
+/** Undefined where the library is not installed: then the agent keeps metadata of files beside them. */
+export function xattrDirectory(): string | undefined {
+  try {
+    return directoryOf(XATTR_LIBRARY, '@napi-rs/xattr');
+  } catch {
+    return undefined;
   }
+}
+
+/** `user` is the package that depends on it. */
+function directoryOf(name: string, user: string): string {
+  return dirname(require.resolve(`${name}/package.json`, { paths: [require.resolve(user)] }));
 }
 
 /** Moves file by file, so that a running agent finds each file at any time. The stamp is moved last. */

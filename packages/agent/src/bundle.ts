@@ -7,7 +7,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { build, type Plugin } from 'esbuild';
-import { copyNativeLibraries, filesIn, publish } from './bundle-files.ts';
+import { copyNativeLibraries, filesIn, publish, xattrDirectory } from './bundle-files.ts';
 
 const PACKAGE = join(import.meta.dirname, '..');
 
@@ -112,6 +112,7 @@ const requireBuiltins: Plugin = {
 /** A hash of everything that goes into the bundle. package.json stands for the versions of the dependencies. */
 async function sourceStamp(): Promise<string> {
   const hash = createHash('sha256').update(`${process.platform}-${process.arch}`);
+  hash.update(`xattr ${xattrDirectory() !== undefined}`);
   for (const name of ['agent', 'envd', 'protocol']) {
     const directory = join(PACKAGE, '..', name);
     const sources = (await filesIn(join(directory, 'src'))).filter((file) => !/\.(test|d)\.ts$/.test(file));

@@ -29,8 +29,20 @@ export interface ExtendedAttributes {
   replace(path: string, attributes: Attributes): Promise<boolean>;
 }
 
-/** Without a library there are none. */
-export function extendedAttributes(library: Library | undefined): ExtendedAttributes {
+/** Without a library there are none. It is loaded by the first call: most agents never need it. */
+export function extendedAttributes(load: () => Library | undefined): ExtendedAttributes {
+  let loaded: ExtendedAttributes | undefined;
+  const attributes = () => {
+    loaded ??= attributesBy(load());
+    return loaded;
+  };
+  return {
+    read: (path) => attributes().read(path),
+    replace: (path, wanted) => attributes().replace(path, wanted),
+  };
+}
+
+function attributesBy(library: Library | undefined): ExtendedAttributes {
   if (library === undefined) return { read: async () => ({}), replace: async () => false };
   const names = async (path: string) =>
     (await library.listAttributes(path).catch(() => [])).filter((name) => name.startsWith(PREFIX));

@@ -45,7 +45,7 @@ export function fileHandler({
   metadataFile,
   newId,
 }: FileHandlerOptions): FileHandler {
-  const metadata = new FileMetadata(metadataFile, extendedAttributes(xattrLibrary()));
+  const metadata = new FileMetadata(metadataFile, extendedAttributes(xattrLibrary));
   const parts = { paths, metadata, newId, names: new AccountNames(), watches: new OpenWatches() };
   const contexts = new WeakMap<object, FileContext>();
   const rpc = connectNodeAdapter({

@@ -16,7 +16,7 @@ beforeEach(async () => {
 afterEach(() => rm(directory, { recursive: true }));
 
 /** As on a file system without extended attributes. */
-const none = extendedAttributes(undefined);
+const none = extendedAttributes(() => undefined);
 
 describe('metadata of files', () => {
   it('survives a restart of the agent', async () => {
@@ -94,7 +94,7 @@ describe.skipIf(xattrLibrary() === undefined)('metadata in extended attributes',
   beforeEach(async () => {
     file = join(directory, 'a');
     await writeFile(file, 'x');
-    metadata = new FileMetadata(store, extendedAttributes(xattrLibrary()));
+    metadata = new FileMetadata(store, extendedAttributes(xattrLibrary));
   });
 
   it('is replaced as a whole, and follows a file that another program moves', async () => {
