@@ -152,7 +152,7 @@ describe.skipIf(why !== null)(`torpor template create${why === null ? '' : ` (${
       ['other', testImage([root, [big, { name: 'two', content: '2' }]]), 'does not have its digest'],
     ];
     // Nothing is left of the templates before, which were deleted.
-    await expect.poll(async () => (await everything()).records).toEqual([]);
+    await expect.poll(async () => (await everything()).records, { timeout: 180_000 }).toEqual([]);
     const before = await everything();
     for (const [repository, image, words] of faults) {
       await registry.push(repository, '1', image);
@@ -178,6 +178,6 @@ describe.skipIf(why !== null)(`torpor template create${why === null ? '' : ` (${
     expect(cut.code).toBe(INVALID);
     expect(existsSync(join(place, 'victim'))).toBe(false);
     // Layers that nothing needs go with the next round.
-    await expect.poll(everything, { timeout: 60_000, interval: 1_000 }).toEqual(before);
+    await expect.poll(everything, { timeout: 180_000, interval: 1_000 }).toEqual(before);
   });
 });
