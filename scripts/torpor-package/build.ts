@@ -141,6 +141,7 @@ async function manifest({ imported }: ReachableModules): Promise<object> {
       ...(await declared(imported)),
       // The agent loads it inside of the sandbox.
       ...only(agent, '@lydell/node-pty'),
+      ...only(agent, '@napi-rs/xattr'),
     }),
     optionalDependencies: only(workspace, 'node'),
     publishConfig: { access: 'public' },

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BundleOptions } from '@torpor/agent';
-import { copyTerminalLibrary, publish } from '../../packages/agent/src/bundle-files.ts';
+import { copyNativeLibraries, publish } from '../../packages/agent/src/bundle-files.ts';
 
 /** Relative to this file's place in the package. */
 const PREBUILT = join(import.meta.dirname, '../dist');
@@ -19,7 +19,7 @@ export async function bundleAgent({ dataDir, into }: BundleOptions = {}): Promis
     await mkdir(work, { recursive: true });
     for (const file of ['agent.mjs', 'sudo.cjs']) await cp(join(PREBUILT, file), join(work, file));
     // For the machine that Torpor is installed on, which may be another than the one that built the package.
-    await copyTerminalLibrary(work);
+    await copyNativeLibraries(work);
     await writeFile(join(work, 'stamp'), stamp);
     await publish(work, directory);
   } finally {

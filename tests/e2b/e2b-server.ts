@@ -23,16 +23,28 @@ export interface E2bServer {
   dispose(): Promise<void>;
 }
 
-export async function e2bServer(way: Way, runtime: 'gvisor' | 'process'): Promise<E2bServer> {
+/** The template `base` as users have it. Tests are faster with the view of the host, whose /usr is read-only. */
+export const OWN_BASE = { TORPOR_BASE: 'auto' } as const;
+
+export async function e2bServer(
+  way: Way,
+  runtime: 'gvisor' | 'process',
+  settings: Readonly<Record<string, string>> = {},
+): Promise<E2bServer> {
   const dataDir = await makeDataDir();
-  return start(dataDir, way, runtime);
+  return start(dataDir, way, runtime, settings);
 }
 
 type DataDir = Awaited<ReturnType<typeof makeDataDir>>;
 
-async function start(dataDir: DataDir, way: Way, runtime: 'gvisor' | 'process'): Promise<E2bServer> {
+async function start(
+  dataDir: DataDir,
+  way: Way,
+  runtime: 'gvisor' | 'process',
+  settings: Readonly<Record<string, string>>,
+): Promise<E2bServer> {
   const flags = way === 'tls' ? ['--tls'] : [];
-  const env = { TORPOR_LOG_LEVEL: 'error', TORPOR_REGISTRY_NETWORKS: '127.0.0.1/32' };
+  const env = { TORPOR_LOG_LEVEL: 'error', TORPOR_REGISTRY_NETWORKS: '127.0.0.1/32', ...settings };
   const server = await startTorpor(dataDir.path, env, runtime, flags);
   const { port } = new URL(server.url);
   const key = { E2B_API_KEY: `e2b_${server.apiKey}` };
@@ -48,7 +60,7 @@ async function start(dataDir: DataDir, way: Way, runtime: 'gvisor' | 'process'):
         : { ...key, E2B_API_URL: server.url, E2B_SANDBOX_URL: server.url },
     restart: async () => {
       await server.kill('SIGKILL');
-      return start(dataDir, way, runtime);
+      return start(dataDir, way, runtime, settings);
     },
     dispose: async () => {
       await killSandboxes(server, way === 'tls' ? join(dataDir.path, 'tls', 'ca.pem') : undefined);

@@ -3,7 +3,7 @@ import { whyNoRegistry } from '@torpor/images/testing';
 import { describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { recordPassed } from './compatibility-table.ts';
-import { e2bServer, runProgram } from './e2b-server.ts';
+import { e2bServer, OWN_BASE, runProgram } from './e2b-server.ts';
 import { registryWithImage } from './registry-image.ts';
 
 const require = createRequire(import.meta.url);
@@ -17,13 +17,13 @@ describe.skipIf(noGvisor !== null)('an unchanged program of E2B’s, in gVisor',
     ['e2b-old', 'http'],
     ['e2b-old', 'tls'],
   ] as const)('calls every public method of %s over %s', async (name, way) => {
-    const world = await e2bServer(way, 'gvisor');
+    const world = await e2bServer(way, 'gvisor', OWN_BASE);
     const registry = whyNoRegistry === null ? await registryWithImage() : undefined;
     try {
       const image = registry === undefined ? {} : { E2B_TEST_IMAGE: registry.image };
       const told = await runProgram({ env: { ...world.env, ...image } }, name);
       console.log(JSON.stringify({ name, way, told }));
-      expect(told).toHaveLength(23);
+      expect(told).toHaveLength(26);
       const { version } = require(`${name}/package.json`) as { version: string };
       const passed = told.map((line) => line.split(' ', 1)[0] ?? '');
       const over = way === 'tls' ? 'TLS' : way;

@@ -182,6 +182,54 @@ export function dockerfileRules(extent: 'short' | 'all'): void {
       expect(await inSandbox(shown)).toBe('level 3\n3\nlevel 3\nlevel $LEVEL\nuser');
     });
 
+    it.skipIf(isShort)('copies by patterns and through links, and keeps directories that exist', async () => {
+      const context = join(place, 'context');
+      await writeFile(join(context, '.dockerignore'), '*\n!src\n');
+      await writeFile(join(context, '.env'), 'secret');
+      await writeFile(join(context, 'src/app.txt'), 'one');
+      const built = await build([
+        'FROM base AS tools',
+        'RUN mkdir /out && cd /out && echo a > a.jar && echo h > .h.jar && echo n > n.txt && ln -s a.jar link',
+        'RUN tar -c -f /out/all.tar -C /out a.jar',
+        'FROM base',
+        'COPY . /context/',
+        'COPY --from=tools /out/*.jar /jars/',
+        'COPY --from=tools /out/link /linked',
+        'COPY src /tmp',
+        'COPY --from=tools /out/all.tar /made/',
+      ]);
+      expect(built).toMatchObject({ code: 0 });
+      const shown = 'ls -A /context /jars /made; [ -L /linked ] || cat /linked /tmp/app.txt; stat -c %a /tmp';
+      expect(await inSandbox(shown)).toBe(
+        '/context:\nsrc\n\n/jars:\n.h.jar\na.jar\n\n/made:\nall.tar\na\none1777',
+      );
+
+      const missing = await build(['FROM base AS tools', 'FROM base', 'COPY --from=tools /no/*.txt /x']);
+      expect(missing).toMatchObject({ code: 17 });
+      expect(missing.stderr).toContain('Line 3: tools has no /no/*.txt.');
+      expect(missing.stderr).not.toContain('torpor shell');
+      const platform = await build(['FROM base', 'ARG TARGETARCH', 'RUN echo $TARGETARCH']);
+      expect(platform.stderr).toContain('Line 2: TARGETARCH has no value');
+      expect(await sandboxes()).toEqual([]);
+    });
+
+    it.skipIf(isShort)(
+      'starts a command, and seals the template with its memory when it is ready',
+      async () => {
+        const serve = `const up = Date.now(); let n = 0; require('http').createServer((q, r) => {
+        r.statusCode = Date.now() - up < 1500 ? 503 : 200; r.end(String(++n)) }).listen(3000)`;
+        const service = ['--start-cmd', `node -e "${serve}"`, '--port', '3000', '--ready', '/health'];
+        expect(await build(['FROM base', 'RUN true'], ...service)).toMatchObject({ code: 0 });
+        const ask = 'curl -s localhost:3000/';
+        const [first, second] = [Number(await inSandbox(ask)), Number(await inSandbox(ask))];
+        // The requests before the seal are in the memory of every sandbox.
+        expect([first > 2, second]).toEqual([true, first]);
+        const never = ['--start-cmd', 'sleep 1000', '--port', '3000', '--ready-timeout', '2s'];
+        expect((await build(['FROM base', 'RUN true'], ...never)).code).not.toBe(0);
+        expect(await sandboxes()).toEqual([]);
+      },
+    );
+
     it.skipIf(isShort)('begins with an image, and its service runs in the template', async () => {
       const config = { Env: ['FROM_IMAGE=1'], WorkingDir: '/srv' };
       await registry.push('tiny', '1', testImage([await tinyRoot({ '/srv/note': 'x' })], { config }));

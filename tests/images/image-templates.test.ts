@@ -198,6 +198,7 @@ describe.skipIf(why !== null)(
       const before = { layers: await layers(), checkpoints: await stored() };
       const out: TarEntry = { name: 'out', type: '2', target: world.dataDir };
       const cut = testImage([root]);
+      const other = testImage([root, [{ name: 'other', content: 'x' }]]);
       const cases: readonly (readonly [string, ReturnType<typeof testImage>, string])[] = [
         ['outside', testImage([root, [{ name: '../outside', content: 'x' }]]), 'a path with ".."'],
         ['absolute', testImage([[{ name: '/etc/passwd', content: 'x' }]]), 'an absolute path'],
@@ -208,6 +209,8 @@ describe.skipIf(why !== null)(
         ['nothing', testImage([]), 'no layers'],
         ['user', testImage([root], { config: { User: 'nobody-here' } }), 'nobody-here'],
         ['foreign', testImage([root], { architecture: 's390x' }), 's390x'],
+        ['other', other, 'does not have its digest'],
+        // The last one: its layer is that of others too.
         ['cut', cut, 'ends after 1000 of'],
       ];
       for (const [name, image, words] of cases) {
@@ -215,6 +218,10 @@ describe.skipIf(why !== null)(
         if (name === 'cut') {
           const [layer = Buffer.alloc(0)] = image.layers;
           await registry.replaceBlob(digestOf(layer), layer.subarray(0, 1000));
+        }
+        if (name === 'other') {
+          const layer = image.layers.at(-1) ?? Buffer.alloc(0);
+          await registry.replaceBlob(digestOf(layer), Buffer.alloc(layer.length));
         }
         const failure = await failureOf(fromRegistry(name, `${name}:1`));
         expect([name, failure.code, failure.message]).toEqual([

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runAgent } from '../testing/running-agent.ts';
 import { shell, transcribe } from '../testing/transcript.ts';
 import { bundleAgent } from './bundle.ts';
+import { xattrDirectory } from './bundle-files.ts';
 
 let directory = '';
 let bundle = '';
@@ -17,9 +18,10 @@ beforeAll(async () => {
 afterAll(() => rm(directory, { recursive: true }));
 
 describe('the bundle of the agent', () => {
-  it('contains one agent file, the program sudo, the terminal library and a stamp', async () => {
+  it('contains one agent file, the program sudo, the native libraries and a stamp', async () => {
     expect((await readdir(bundle)).toSorted()).toEqual(['agent.mjs', 'node_modules', 'stamp', 'sudo.cjs']);
-    expect(await readdir(join(bundle, 'node_modules'))).toEqual(['@lydell']);
+    const optional = xattrDirectory() === undefined ? [] : ['@napi-rs'];
+    expect((await readdir(join(bundle, 'node_modules'))).toSorted()).toEqual(['@lydell', ...optional]);
   });
 
   it('runs without any other file, including terminals', async () => {

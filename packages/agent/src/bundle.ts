@@ -7,7 +7,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { build, type Plugin } from 'esbuild';
-import { copyTerminalLibrary, filesIn, publish } from './bundle-files.ts';
+import { copyNativeLibraries, filesIn, publish, xattrDirectory } from './bundle-files.ts';
 
 const PACKAGE = join(import.meta.dirname, '..');
 
@@ -34,7 +34,7 @@ export async function bundleAgent({ into = join(PACKAGE, 'dist') }: BundleOption
     await mkdir(work, { recursive: true });
     await bundle(join(work, 'agent.mjs'));
     await bundleSudo(join(work, 'sudo.cjs'));
-    await copyTerminalLibrary(work);
+    await copyNativeLibraries(work);
     await writeFile(join(work, 'stamp'), stamp);
     await publish(work, into);
   } finally {
@@ -112,6 +112,7 @@ const requireBuiltins: Plugin = {
 /** A hash of everything that goes into the bundle. package.json stands for the versions of the dependencies. */
 async function sourceStamp(): Promise<string> {
   const hash = createHash('sha256').update(`${process.platform}-${process.arch}`);
+  hash.update(`xattr ${xattrDirectory() !== undefined}`);
   for (const name of ['agent', 'envd', 'protocol']) {
     const directory = join(PACKAGE, '..', name);
     const sources = (await filesIn(join(directory, 'src'))).filter((file) => !/\.(test|d)\.ts$/.test(file));

@@ -1,4 +1,5 @@
 export { imageTemplateName, USUAL_PATH } from './image-template.ts';
+export { makeDirectory } from './make-directory.ts';
 export { type CopyOrder, commandFor, type Placement, placementOfFiles } from './placement.ts';
 export { quoted, quotedAll } from './shell-words.ts';
 export { digestOf, type Source } from './source.ts';

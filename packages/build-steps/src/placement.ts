@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { posix } from 'node:path';
+import { makeDirectory } from './make-directory.ts';
 import { quoted } from './shell-words.ts';
 import type { Source } from './source.ts';
 import { type TarItem, tarStream } from './tar-stream.ts';
@@ -46,19 +47,34 @@ export function commandFor(names: readonly (string | null)[], order: CopyOrder) 
   for (const [index, name] of names.entries()) {
     const from = `files/${index}`;
     if (name === null) {
-      lines.push(`mkdir -p ${to}`, `cp -a ${from}/. ${to}`);
+      lines.push(
+        `if [ -d ${to} ]; then`,
+        // A directory that exists keeps its owner and mode. The patterns stand for all names but . and ..
+        `for one in ${from}/* ${from}/.[!.]* ${from}/..?*; do`,
+        `if [ -e "$one" ] || [ -L "$one" ]; then cp -a "$one" ${inside(target)}; fi`,
+        'done',
+        'else',
+        makeDirectory(target, chown),
+        `cp -a ${from}/. ${to}`,
+        'fi',
+      );
       continue;
     }
     const file = quoted(`${from}/${name}`);
     if (isAdd && /\.(tar|tgz|tbz2|txz|tar\.(gz|bz2|xz|zst))$/.test(name)) {
-      lines.push(`mkdir -p ${to}`, `tar -x -f ${file} -C ${to}`);
+      lines.push(makeDirectory(target, chown), `tar -x -f ${file} -C ${to}`);
       continue;
     }
-    const parent = quoted(isInto ? target : posix.dirname(target));
-    lines.push(`mkdir -p ${parent}`, `cp -a ${file} ${to}`);
+    const parent = isInto ? target : posix.dirname(target);
+    lines.push(makeDirectory(parent, chown), `cp -a ${file} ${to}`);
   }
   lines.push('cd /', `rm -rf ${place}`);
   return { place, archive, command: `set -e\n${lines.join('\n')}` };
+}
+
+/** A link to a directory is followed only with the `/`. */
+function inside(directory: string): string {
+  return quoted(directory.endsWith('/') ? directory : `${directory}/`);
 }
 
 function* itemsOf(sources: readonly Source[]): Generator<TarItem> {

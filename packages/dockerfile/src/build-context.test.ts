@@ -58,6 +58,33 @@ describe('the build context', () => {
     expect((await paths('.'))[0]).toContain('a.log');
   });
 
+  it('takes names that begin with a dot like all others, in .dockerignore and in patterns', async () => {
+    await files({ '.dockerignore': '*\n!src\n**/*.log\n', '.env': '', '.git/config': '', 'src/.x.log': '' });
+    await files({ 'src/.babelrc': '', 'src/a': '' });
+    expect(await paths('.')).toEqual([[true, 'src', 'src/.babelrc', 'src/a']]);
+    expect(await paths('src/*')).toEqual([
+      [false, '.babelrc'],
+      [false, 'a'],
+    ]);
+  });
+
+  it('follows links that are named as a source, inside the context', async () => {
+    await files({ '.dockerignore': 'secret', 'dir/a': '1', secret: '2' });
+    const links = {
+      out: '../../etc/passwd',
+      root: '/dir',
+      'dir/up': '../dir/a',
+      circle: 'circle',
+      key: 'secret',
+    };
+    for (const [path, target] of Object.entries(links)) await symlink(target, join(directory, path));
+    expect(await paths('dir/up')).toEqual([[false, 'up']]);
+    const [source] = await (await open()).find('dir/up');
+    expect(source?.items).toMatchObject([{ type: 'file', size: 1 }]);
+    expect(await paths('root')).toEqual([[true, 'a', 'up']]);
+    expect([await paths('out'), await paths('circle'), await paths('key')]).toEqual([[], [], []]);
+  });
+
   it('has a digest of names, modes and contents, and not of times', async () => {
     await files({ 'dir/a': 'one' });
     const digest = async () => digestOf(await (await open()).find('dir'));

@@ -1,8 +1,12 @@
 /** The files that COPY may take: a local directory without what .dockerignore leaves out. */
 import { createReadStream } from 'node:fs';
 import { lstat, readdir, readFile, readlink } from 'node:fs/promises';
-import { join, matchesGlob, posix } from 'node:path';
+import { join, posix } from 'node:path';
 import type { Source, TarItem } from '@torpor/build-steps';
+import { isPattern, pathPattern } from './path-pattern.ts';
+
+/** As in Linux: a path that leads through more links is taken for a circle. */
+const MAX_LINKS = 40;
 
 export class BuildContext {
   readonly #directory: string;
@@ -23,31 +27,58 @@ export class BuildContext {
   /** What a source of COPY stands for; several for a pattern, none when there is nothing. */
   async find(source: string): Promise<Source[]> {
     const path = posix.normalize(`/${source}`).slice(1).replace(/\/$/, '');
-    const names = /[*?[]/.test(path) ? await this.#matching(path) : [path];
-    const found: Source[] = [];
-    for (const name of names) {
-      const stats = await lstat(join(this.#directory, name)).catch(() => undefined);
-      if (stats === undefined || (name !== '' && this.#ignored(name) && !stats.isDirectory())) continue;
-      const items = stats.isDirectory()
-        ? await this.#below(name, '')
-        : [await this.#item(name, posix.basename(name))];
-      if (stats.isDirectory() && name !== '' && this.#ignored(name) && items.length === 0) continue;
-      found.push({ isDirectory: stats.isDirectory(), items });
-    }
-    return found;
+    const names = isPattern(path) ? await this.#matching(path) : [path];
+    const found = await Promise.all(names.map((name) => this.#source(name)));
+    return found.filter((source) => source !== undefined);
+  }
+
+  async #source(given: string): Promise<Source | undefined> {
+    const name = await this.#followed(given);
+    if (name === undefined) return undefined;
+    const stats = await lstat(join(this.#directory, name)).catch(() => undefined);
+    if (stats === undefined) return undefined;
+    const isDirectory = stats.isDirectory();
+    const isIgnored = [given, name].some((path) => path !== '' && this.#ignored(path));
+    if (isIgnored && !isDirectory) return undefined;
+    const items = isDirectory ? await this.#below(name, '') : [await this.#item(name, posix.basename(given))];
+    // A later rule may take files of an ignored directory back.
+    return isIgnored && items.length === 0 ? undefined : { isDirectory, items };
   }
 
   async #matching(pattern: string): Promise<string[]> {
     const found: string[] = [];
+    const matches = pathPattern(pattern);
     const visit = async (directory: string, depth: number): Promise<void> => {
       for (const name of (await readdir(join(this.#directory, directory)).catch(() => [])).sort()) {
         const path = posix.join(directory, name);
-        if (depth === 1 && matchesGlob(path, pattern)) found.push(path);
+        if (depth === 1 && matches(path)) found.push(path);
         else if (depth > 1) await visit(path, depth - 1);
       }
     };
     await visit('', pattern.split('/').length);
     return found;
+  }
+
+  /**
+   * A source that is a link stands for its target, as for Docker. The context is the root: absolute targets begin there, and
+   * nothing leads out of it.
+   */
+  async #followed(path: string): Promise<string | undefined> {
+    const names = path.split('/');
+    let reached = '/';
+    for (let links = 0; names.length > 0; ) {
+      const next = posix.join(reached, names.shift() ?? '');
+      const target = await readlink(join(this.#directory, next)).catch(() => undefined);
+      if (target === undefined) {
+        reached = next;
+        continue;
+      }
+      links += 1;
+      if (links > MAX_LINKS) return undefined;
+      names.unshift(...target.split('/'));
+      if (posix.isAbsolute(target)) reached = '/';
+    }
+    return reached.slice(1);
   }
 
   /** Descends also into ignored directories: a later rule may take a file of theirs back. */
@@ -83,17 +114,18 @@ function ignoreRules(text: string): (path: string) => boolean {
     .filter((line) => line !== '' && !line.startsWith('#'))
     .map((line) => ({
       isTakenBack: line.startsWith('!'),
-      pattern: posix
-        .normalize(`/${line.replace(/^!/, '')}`)
-        .slice(1)
-        .replace(/\/$/, ''),
+      matches: pathPattern(
+        posix
+          .normalize(`/${line.replace(/^!\s*/, '')}`)
+          .slice(1)
+          .replace(/\/$/, ''),
+      ),
     }));
   return (path) => {
     const names = path.split('/');
     const candidates = names.map((_, index) => names.slice(0, index + 1).join('/'));
     let isIgnored = false;
-    for (const { isTakenBack, pattern } of rules)
-      if (candidates.some((one) => matchesGlob(one, pattern))) isIgnored = !isTakenBack;
+    for (const { isTakenBack, matches } of rules) if (candidates.some(matches)) isIgnored = !isTakenBack;
     return isIgnored;
   };
 }

@@ -35,6 +35,8 @@ export interface BuildOptions {
   readonly resources: Resources;
   readonly registryCredentials?: { readonly username: string; readonly password: string } | undefined;
   readonly signal: AbortSignal;
+  /** Shows the progress of a template that is made from an image. */
+  showProgress<T>(template: string, work: Promise<T>): Promise<T>;
   /** A line about the build itself. */
   say(line: string): void;
   /** Output of a step. */
@@ -47,15 +49,28 @@ export async function buildTemplate(options: BuildOptions): Promise<TemplateView
     throw new BuildFailure(`${dockerfile} cannot be read (${thrown.code}).`);
   });
   const parsed = parseDockerfile(text);
-  refuseUnknownArgs(parsed, options.buildArgs);
+  refuseUnusableArgs(parsed, options.buildArgs);
   return new Build(options, parsed, await BuildContext.open(directory, dockerfile)).run();
 }
 
-function refuseUnknownArgs({ args, stages }: Dockerfile, given: ReadonlyMap<string, string>): void {
-  const declared = [...args, ...stages.flatMap(({ instructions }) => instructions)];
-  const names = new Set(declared.flatMap((one) => (one.is === 'arg' ? [one.name] : [])));
+/** Docker gives these a value when an ARG names them. The platform of the server is not known here. */
+const PLATFORM_ARG = /^(?:TARGET|BUILD)(?:PLATFORM|OS|ARCH|VARIANT)$/;
+
+function refuseUnusableArgs({ args, stages }: Dockerfile, given: ReadonlyMap<string, string>): void {
+  const inStages = stages.flatMap(({ instructions }) =>
+    instructions.flatMap((one) =>
+      one.is === 'arg' ? one.args.map((arg) => ({ ...arg, line: one.line })) : [],
+    ),
+  );
+  const names = new Set([...args, ...inStages].map(({ name }) => name));
   const unknown = [...given.keys()].filter((name) => !names.has(name));
   if (unknown.length > 0) throw new BuildFailure(`The Dockerfile has no ARG ${unknown.join(', ')}.`);
+  const usual = new Set(args.flatMap(({ name, value }) => (value === undefined ? [] : [name])));
+  for (const { name, value, line } of inStages)
+    if (PLATFORM_ARG.test(name) && value === undefined && !given.has(name) && !usual.has(name))
+      throw new BuildFailure(`Line ${line}: ${name} has no value. Give it one: --build-arg ${name}=…`, {
+        line,
+      });
 }
 
 class Build {
@@ -172,21 +187,21 @@ class Build {
 
   /** A template of this name, or the template that is made from the image. */
   async #image(reference: string, line: number): Promise<Position> {
-    const { torpor, signal, registryCredentials, say } = this.#options;
+    const { torpor, signal, registryCredentials, say, showProgress } = this.#options;
     const own = await this.#find(reference);
     const name = imageTemplateName(reference);
     const found = own ?? (await this.#find(name));
     if (found === undefined) say(`Fetching ${reference}`);
     const template =
       found ??
-      (await torpor.templates
-        .create({ name, image: reference, registryCredentials }, { signal })
-        .catch((thrown: unknown) => {
-          throw new BuildFailure(
-            `Line ${line}: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
-            { line },
-          );
-        }));
+      (await showProgress(
+        name,
+        torpor.templates.create({ name, image: reference, registryCredentials }, { signal }),
+      ).catch((thrown: unknown) => {
+        throw new BuildFailure(`Line ${line}: ${thrown instanceof Error ? thrown.message : String(thrown)}`, {
+          line,
+        });
+      }));
     const { image, checkpointId, resources } = template;
     const config: StageConfig = {
       env: image?.env ?? { PATH: USUAL_PATH },

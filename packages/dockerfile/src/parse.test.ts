@@ -27,7 +27,12 @@ describe('a Dockerfile', () => {
       { is: 'run', line: 4, command: 'apt-get update &&     apt-get install -y curl' },
     ]);
     expect(stages[1]?.instructions).toMatchObject([
-      { is: 'copy', line: 9, copy: { from: 'build', chown: 'app:app', paths: 'a "b c" /dst/' } },
+      {
+        is: 'copy',
+        line: 9,
+        text: 'COPY --from=build --chown=app:app a "b c" /dst/',
+        copy: { from: 'build', chown: 'app:app', paths: 'a "b c" /dst/' },
+      },
     ]);
   });
 
@@ -50,7 +55,18 @@ describe('a Dockerfile', () => {
       },
     ],
     ['ENV OLD style value', { is: 'env', pairs: [['OLD', 'style value']] }],
-    ['ARG NAME', { is: 'arg', name: 'NAME', value: undefined }],
+    ['ARG NAME', { is: 'arg', args: [{ name: 'NAME', value: undefined }] }],
+    [
+      'ARG A=1 B="two words" C',
+      {
+        is: 'arg',
+        args: [
+          { name: 'A', value: '1' },
+          { name: 'B', value: '"two words"' },
+          { name: 'C', value: undefined },
+        ],
+      },
+    ],
     ['WORKDIR /srv/$A', { is: 'workdir', value: '/srv/$A' }],
     ['SHELL ["/bin/bash", "-c"]', { is: 'shell', words: ['/bin/bash', '-c'] }],
     ['LABEL a=b', { is: 'label' }],

@@ -14,10 +14,16 @@ export type Instruction = {
   | { readonly is: 'run' | 'cmd' | 'entrypoint'; readonly command: CommandForm }
   | { readonly is: 'copy'; readonly copy: CopyInstruction }
   | { readonly is: 'env' | 'label'; readonly pairs: readonly (readonly [name: string, value: string])[] }
-  | { readonly is: 'arg'; readonly name: string; readonly value: string | undefined }
+  | { readonly is: 'arg'; readonly args: readonly Arg[] }
   | { readonly is: 'workdir' | 'user' | 'expose'; readonly value: string }
   | { readonly is: 'shell'; readonly words: readonly string[] }
 );
+
+interface Arg {
+  readonly name: string;
+  /** Before its variables are replaced. */
+  readonly value: string | undefined;
+}
 
 /** Arguments before their variables are replaced. */
 export interface CopyInstruction {
@@ -41,7 +47,7 @@ export interface Stage {
 
 export interface Dockerfile {
   /** ARG before the first FROM: defaults for the lines with FROM. */
-  readonly args: readonly Extract<Instruction, { is: 'arg' }>[];
+  readonly args: readonly Arg[];
   readonly stages: readonly Stage[];
 }
 
@@ -62,7 +68,7 @@ export function parseDockerfile(text: string): Dockerfile {
   const parsed = DockerfileParser.parse(text);
   if (parsed.getEscapeCharacter() !== '\\')
     throw new BuildFailure('Only \\ is supported as the escape character.', { line: 1 });
-  const args: Extract<Instruction, { is: 'arg' }>[] = [];
+  const args: Arg[] = [];
   const stages: { line: number; name: string | null; from: string; instructions: Instruction[] }[] = [];
   for (const one of parsed.getInstructions()) {
     const line = one.getRange().start.line + 1;
@@ -74,7 +80,7 @@ export function parseDockerfile(text: string): Dockerfile {
     const instruction = instructionOf(one, keyword, line, heredocsOf(one, lines));
     const stage = stages.at(-1);
     if (stage !== undefined) stage.instructions.push(instruction);
-    else if (instruction.is === 'arg') args.push(instruction);
+    else if (instruction.is === 'arg') args.push(...instruction.args);
     else throw refused(line, `${keyword} stands before the first FROM`);
   }
   if (stages.length === 0) throw new BuildFailure('The Dockerfile has no FROM.');
@@ -103,7 +109,8 @@ function instructionOf(
   heredocs: Heredocs | undefined,
 ): Instruction {
   const content = heredocs?.firstLine ?? contentOf(one);
-  const about = { line, text: `${keyword} ${content}`.trim() };
+  const flags = flagsOf(one).map((flag) => `--${flag.getName()}=${flag.getValue() ?? ''} `);
+  const about = { line, text: `${keyword} ${flags.join('')}${content}`.trim() };
   refuseFlags(one, keyword, line);
   if (content === '') throw refused(line, `${keyword} has no arguments`);
   switch (keyword) {
@@ -130,11 +137,8 @@ function instructionOf(
       return { ...about, is: 'label', pairs: pairsOf(one, line) };
     case 'MAINTAINER':
       return { ...about, is: 'label', pairs: [['maintainer', content]] };
-    case 'ARG': {
-      const [, name = '', value] = /^([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?$/s.exec(content) ?? [];
-      if (name === '') throw refused(line, 'ARG takes one name, with or without a value');
-      return { ...about, is: 'arg', name, value };
-    }
+    case 'ARG':
+      return { ...about, is: 'arg', args: (content.match(WORD) ?? []).map((word) => argOf(word, line)) };
     case 'WORKDIR':
       return { ...about, is: 'workdir', value: content };
     case 'USER':
@@ -152,6 +156,15 @@ function instructionOf(
     default:
       throw refused(line, `${keyword} is not supported`, NOT_SUPPORTED[keyword]);
   }
+}
+
+/** Up to a space outside quotes. */
+const WORD = /(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+/gs;
+
+function argOf(word: string, line: number): Arg {
+  const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?$/s.exec(word) ?? [];
+  if (name === undefined) throw refused(line, 'ARG takes names, with or without values');
+  return { name, value };
 }
 
 /** The arguments without flags, comments and line breaks. */

@@ -19,6 +19,7 @@ import { BuildFailure } from './build-failure.ts';
 import { expand, expandList, expandText, type Lookup } from './expand.ts';
 import type { InlineFile } from './heredocs.ts';
 import type { CommandForm, CopyInstruction, Instruction } from './parse.ts';
+import { type StageFile, StageFiles } from './stage-files.ts';
 
 /** What later instructions, and sandboxes of the template, get from the instructions so far. */
 export interface StageConfig {
@@ -94,11 +95,12 @@ export class StageBuild {
       case 'workdir':
         return this.#workdir(expand(instruction.value, this.#lookUp));
       case 'arg': {
-        const { name, value } = instruction;
         const { buildArgs, globalArgs } = this.#parts;
-        const usual = value === undefined ? globalArgs.get(name) : expand(value, this.#lookUp);
-        const given = buildArgs.get(name) ?? usual;
-        if (given !== undefined) this.#args.set(name, given);
+        for (const { name, value } of instruction.args) {
+          const usual = value === undefined ? globalArgs.get(name) : expand(value, this.#lookUp);
+          const given = buildArgs.get(name) ?? usual;
+          if (given !== undefined) this.#args.set(name, given);
+        }
         return;
       }
       case 'env': {
@@ -220,24 +222,26 @@ export class StageBuild {
   /** Packs the files in a sandbox of the other stage. */
   async #copyFrom(from: string, paths: readonly string[], order: CopyOrder): Promise<void> {
     const { sandboxes } = this.#parts;
-    const other = await this.#parts.resolve(from, this.#about.line);
+    const { line } = this.#about;
+    const other = await this.#parts.resolve(from, line);
     await this.#step(['copy from', other.key, paths, order], async (sandbox) => {
       const source = await sandboxes.create(other.at);
       try {
-        const isDirectory: boolean[] = [];
-        for (const path of paths) {
-          const asked = { command: `[ -d ${quoted(absolute(path))} ]`, user: 'root', cwd: '/' };
-          isDirectory.push((await sandboxes.run(source, asked)) === 0);
-        }
-        const names = paths.map((path, index) => (isDirectory[index] === true ? null : posix.basename(path)));
-        const { place, archive, command } = commandFor(names, order);
-        const packing = paths.flatMap((path, index) => {
-          const into = `${place}/files/${index}`;
-          const end = isDirectory[index] === true ? '/.' : '';
-          return [`mkdir -p ${into}`, `cp -a ${quoted(`${absolute(path)}${end}`)} ${into}/`];
-        });
-        const pack = ['set -e', ...packing, `tar -c -f ${archive} -C ${place}/files .`].join('\n');
-        await this.#chain.run(source, { command: pack, user: 'root', cwd: '/' });
+        const files = new StageFiles(sandboxes, source);
+        const found: StageFile[] = [];
+        for (const path of paths) found.push(...(await files.find(path)));
+        if (found.length === 0)
+          throw new BuildFailure(`Line ${line}: ${from} has no ${paths.join(', ')}.`, { line });
+        const { place, archive, command } = commandFor(
+          found.map(({ path, isDirectory }) => (isDirectory ? null : posix.basename(path))),
+          order,
+        );
+        // The sandbox of the other stage is removed in any case, so the error does not name it.
+        const exitCode = await files.pack(found, place, archive);
+        if (exitCode !== 0)
+          throw new BuildFailure(`Line ${line}: ${from} cannot pack the files (exit code ${exitCode}).`, {
+            line,
+          });
         const bytes = await sandboxes.read(source, archive);
         const content = async function* () {
           yield bytes;
@@ -279,10 +283,6 @@ export class StageBuild {
 
 function isNumber(user: string): boolean {
   return /^\d+$/.test(user);
-}
-
-function absolute(path: string): string {
-  return posix.resolve('/', path);
 }
 
 /** Keeps the `/` at the end, which says that the target is a directory. */

@@ -124,6 +124,16 @@ describe('a registry', () => {
     expect(ranges).toEqual([undefined, 'bytes=30000-']);
   });
 
+  it('cannot have another manifest under a digest', async () => {
+    const registry = await serve(registryOf());
+    const reference = `${registry}/app@sha256:${'0'.repeat(64)}`;
+    const opened = images.inRegistry(reference, { mayUseServerCredentials: false }).open(unhurried);
+    expect(await failureOf(opened)).toMatchObject({
+      code: 'invalid_request',
+      message: expect.stringContaining('another manifest'),
+    });
+  });
+
   it('cannot fill the memory with a document', async () => {
     const registry = await serve((_, response) => void response.end(Buffer.alloc(5 * 1024 * 1024)));
     expect(await failureOf(open(registry))).toMatchObject({ code: 'invalid_request' });

@@ -169,7 +169,7 @@ export class GvisorRuntime implements Runtime {
       this.#answered.set(record.container.id, new Set(answered));
       this.#pools.hostResourcePool.refill();
       // A template that was started once is likely to be started again.
-      if (needsOf(from).template !== null)
+      if (spec.fromTemplate === true || needsOf(from).template !== null)
         this.#pools.preCreated.createFor(from, withDefaults(spec.resources), 2);
       return started;
     });

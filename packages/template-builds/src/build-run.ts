@@ -3,6 +3,7 @@ import { posix } from 'node:path';
 import {
   type CopyOrder,
   digestOf,
+  makeDirectory,
   placementOfFiles,
   quoted,
   type RunningSandbox,
@@ -117,7 +118,7 @@ export class BuildRun {
         const workdir = posix.resolve(config.workdir, withVariables(step.path, config.env));
         log.line('info', `${number} WORKDIR ${workdir}`);
         if (!USUAL_DIRECTORIES.includes(workdir))
-          this.#preparations.push(makeDirectory(workdir, config.user));
+          this.#preparations.push(`set -e\n${makeDirectory(workdir, `${config.user}:`)}`);
         this.#config = { ...config, workdir };
         return;
       }
@@ -283,16 +284,6 @@ export function definitionOf({ env, user, workdir, services, resources }: BuildC
 function sealedAt({ position }: StepChain): CheckpointId {
   if ('from' in position.at) return position.at.from;
   throw new Error('The files of the build are not sealed.');
-}
-
-/** New directories belong to the user, also those above the last one. */
-function makeDirectory(path: string, user: string): string {
-  const parts = path.split('/').slice(1);
-  const steps = parts.map((_, index) => {
-    const directory = quoted(`/${parts.slice(0, index + 1).join('/')}`);
-    return `[ -d ${directory} ] || { mkdir ${directory} && chown ${quoted(`${user}:`)} ${directory}; }`;
-  });
-  return ['set -e', ...steps].join('\n');
 }
 
 /** `$NAME` and `${NAME}`; everything else stays as it is. */

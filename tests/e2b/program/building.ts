@@ -101,7 +101,7 @@ export const buildingMore: Chapter = ({ e2b }) =>
     await Template.build(counted, 'counted', { skipCache: true });
     assert.notEqual(await inSandbox(e2b, 'counted', 'cat /opt/when'), when);
 
-    const broken = base().runCmd('true').runCmd('echo why >&2; exit 3');
+    const broken = base().skipCache().runCmd('true').runCmd('echo why >&2; exit 3');
     const failure = await Template.build(broken, 'broken').then(
       () => undefined,
       (thrown: unknown) => thrown,
@@ -166,32 +166,5 @@ export const buildingMore: Chapter = ({ e2b }) =>
     const aws = { accessKeyId: 'a', secretAccessKey: 'b', region: 'eu-west-1' };
     const ofAws = Template().fromAWSRegistry('ghcr.io/acme/x:1', aws);
     await assert.rejects(Template.build(ofAws, 'aws'), /not a registry of AWS/);
-    assert.match(await Template.toJSON(everything(e2b)), /"_/);
     for (const name of ['counted', 'files', 'imaged', 'broken', 'aws']) await Sandbox.deleteSnapshot(name);
   });
-
-/** What a builder can say is commands and names of images, which the server treats as all others. */
-function everything({ Template }: Package) {
-  const images = [
-    Template().fromDebianImage(),
-    Template().fromUbuntuImage(),
-    Template().fromFedoraImage(),
-    Template().fromAlpineImage(),
-    Template().fromArchImage(),
-    Template().fromPythonImage(),
-    Template().fromNodeImage(),
-    Template().fromBunImage(),
-    Template().fromGCPRegistry('gcr.io/a/b', { serviceAccountJSON: { type: 'service_account' } }),
-    Template().fromTemplate('mcp-gateway').addMcpServer('exa'),
-    Template().fromTemplate('devcontainer').betaDevContainerPrebuild('/a'),
-  ];
-  assert.equal(images.length, 11);
-  Template().fromTemplate('devcontainer').betaSetDevContainerStart('/a');
-  return Template()
-    .fromBaseImage()
-    .pipInstall(['a'])
-    .npmInstall('b', { g: true })
-    .bunInstall('c')
-    .aptInstall('d')
-    .setEnvs({ _: '_' });
-}

@@ -1,59 +1,79 @@
-/** The public methods of the SDK, and which of them the program calls, to find methods that it never calls. */
-import type { Package, Scene } from './chapter.ts';
+/** Notes which public methods of the package the program calls, to find methods that it never calls. */
+import type { SandboxPaginator, SnapshotPaginator, WatchHandle } from 'e2b';
+import type { Scene } from './chapter.ts';
+import { declaredMethods } from './declared-methods.ts';
 
-/** Methods that the program does not call, because they need a template with an MCP gateway, and an alias of `pause`. */
-export const LEFT_OUT: readonly string[] = [
-  'Sandbox.getMcpToken',
-  'Sandbox.getMcpUrl',
-  'static Sandbox.betaPause',
-  'Sandbox.betaPause',
-];
-const PRIVATE_PARTS =
-  /^(?:(?:static )?Sandbox\.(?:fileUrl|resolveApiOpts|resolveOpts|createSandbox|connectSandbox|forkSandbox)|Commands\.start|Git\.(?:runGit|runShell|hasUpstream|getRemoteUrl|resolveRemoteName|withRemoteCredentials)|Template\.(?:build|toJSON|toDockerfile|collectStackTrace|instructionsWithHashes|serialize)|static Template\.(?:resolveOpts|resolveApiOpts))$/;
+/** Classes of the package whose methods send requests. The program calls all of them. */
+export const CALLED_CLASSES = [
+  ...['Sandbox', 'SandboxApi', 'TemplateBase', 'Commands', 'CommandHandle', 'Pty', 'Filesystem', 'Git'],
+  ...['WatchHandle', 'SandboxPaginator', 'SnapshotPaginator'],
+] as const;
 
-export interface PublicMethod {
-  /** `static Sandbox.create`, `Files.read`. */
-  readonly name: string;
-  /** The object that has the method, and the name of the method there. */
-  readonly owner: Record<string, unknown>;
-  readonly method: string;
+interface Handles {
+  readonly command: object;
+  readonly watch: WatchHandle;
+  readonly pages: SandboxPaginator;
+  readonly snapshotPages: SnapshotPaginator;
 }
 
-export function publicMethods({ Sandbox, TemplateBase }: Package, sandbox: Scene['sandbox']): PublicMethod[] {
-  const parts = { Commands: sandbox.commands, Pty: sandbox.pty, Files: sandbox.files, Git: sandbox.git };
-  return [
-    ...methodsOf('static Sandbox', Sandbox),
-    ...methodsOf('Sandbox', Sandbox.prototype),
-    ...methodsOf('static Template', TemplateBase),
-    ...methodsOf('Template', TemplateBase.prototype),
-    ...Object.entries(parts).flatMap(([name, part]) => methodsOf(name, Object.getPrototypeOf(part))),
-  ].filter(({ name }) => !PRIVATE_PARTS.test(name));
+/** Objects that only calls return. */
+export async function openHandles({ sandbox, e2b }: Scene): Promise<Handles> {
+  const command = await sandbox.commands.run('true', { background: true });
+  const watch = await sandbox.files.watchDir('/tmp', () => {});
+  await watch.stop();
+  return { command, watch, pages: e2b.Sandbox.list(), snapshotPages: sandbox.listSnapshots() };
 }
 
-function methodsOf(name: string, object: object): PublicMethod[] {
-  const found: PublicMethod[] = [];
-  for (let level = object; level !== Object.prototype && level !== Function.prototype; ) {
-    for (const method of Object.getOwnPropertyNames(level)) {
-      const call: unknown = Object.getOwnPropertyDescriptor(level, method)?.value;
-      if (typeof call === 'function' && method !== 'constructor' && /^[a-z]/.test(method))
-        found.push({ name: `${name}.${method}`, owner: level as PublicMethod['owner'], method });
-    }
-    level = Object.getPrototypeOf(level) as object;
-  }
-  return found;
-}
-
-/** Wraps every method. The returned function lists the methods that were never called. */
-export function watchCalls({ e2b, sandbox }: Scene): () => string[] {
+/** Wraps every declared method. The returned function lists the methods that were never called. */
+export async function watchCalls(
+  name: string,
+  { e2b, sandbox }: Scene,
+  handles: Handles,
+): Promise<() => string[]> {
+  const { Sandbox, TemplateBase } = e2b;
+  const owners: Readonly<Record<(typeof CALLED_CLASSES)[number], object>> = {
+    Sandbox: Sandbox.prototype,
+    SandboxApi: Sandbox.prototype,
+    TemplateBase: TemplateBase.prototype,
+    Commands: sandbox.commands,
+    CommandHandle: handles.command,
+    Pty: sandbox.pty,
+    Filesystem: sandbox.files,
+    Git: sandbox.git,
+    WatchHandle: handles.watch,
+    SandboxPaginator: handles.pages,
+    SnapshotPaginator: handles.snapshotPages,
+  };
   const missed = new Set<string>();
-  for (const { name, owner, method } of publicMethods(e2b, sandbox)) {
-    if (LEFT_OUT.includes(name)) continue;
-    const call = owner[method] as (...given: unknown[]) => unknown;
-    missed.add(name);
-    owner[method] = function watched(this: unknown, ...given: unknown[]): unknown {
-      missed.delete(name);
-      return Reflect.apply(call, this, given);
-    };
-  }
+  const declared = await declaredMethods(name);
+  for (const type of CALLED_CLASSES)
+    for (const method of declared.get(type) ?? []) {
+      const [, statically, key = ''] = /^(static )?(.*)$/.exec(method) ?? [];
+      const start = statically === undefined ? owners[type] : (owners[type].constructor as object);
+      const title = `${type}: ${method}`;
+      missed.add(title);
+      wrap(ownerOf(start, key, title), key, () => void missed.delete(title));
+    }
   return () => [...missed].sort();
+}
+
+type Owner = Record<string, (...given: unknown[]) => unknown>;
+
+/** The object on the chain of prototypes that has the method itself. */
+function ownerOf(start: object, key: string, title: string): Owner {
+  for (
+    let level: object | null = start;
+    level !== null;
+    level = Object.getPrototypeOf(level) as object | null
+  )
+    if (Object.hasOwn(level, key)) return level as Owner;
+  throw new Error(`The package declares ${title} and has no such method.`);
+}
+
+function wrap(owner: Owner, key: string, note: () => void): void {
+  const call = owner[key];
+  owner[key] = function watched(this: unknown, ...given: unknown[]): unknown {
+    note();
+    return Reflect.apply(call as () => unknown, this, given);
+  };
 }

@@ -52,6 +52,12 @@ export const fileMetadata: Chapter = async ({ sandbox }) => {
   await sandbox.files.write('labelled', 'x', { metadata: { author: 'ada', purpose: 'test' } });
   const { metadata } = await sandbox.files.getInfo('labelled');
   assert.deepEqual(metadata, { author: 'ada', purpose: 'test' });
+  // Where the file system has extended attributes, programs set them too, and they follow the file.
+  const set = `python3 -c 'import os; os.setxattr("labelled", "user.e2b.by", b"program")'`;
+  const { stdout } = await sandbox.commands.run(`${set} && mv labelled moved && echo set || true`);
+  if (stdout !== 'set\n') return;
+  const moved = await sandbox.files.getInfo('moved');
+  assert.deepEqual(moved.metadata, { author: 'ada', purpose: 'test', by: 'program' });
 };
 
 export const watching: Chapter = async ({ sandbox }) => {

@@ -60,6 +60,7 @@ export const sleeping: Chapter = async ({ e2b, sandbox }) => {
   assert.equal(await sandbox.pause(), false);
   assert.equal(await Sandbox.pause(sandboxId), false);
   assert.equal(await sandbox.betaPause(), false);
+  assert.equal(await Sandbox.betaPause(sandboxId), false);
   assert.equal(await sandbox.isRunning(), false);
   assert.equal((await sandbox.getInfo()).state, 'paused');
   await assert.rejects(sandbox.setTimeout(MINUTE), e2b.SandboxNotFoundError);

@@ -7,11 +7,12 @@
  */
 
 import * as building from './building.ts';
-import { watchCalls } from './calls.ts';
+import { openHandles, watchCalls } from './calls.ts';
 import type { Chapter, Package } from './chapter.ts';
 import * as commands from './commands.ts';
 import * as copies from './copies.ts';
 import * as files from './files.ts';
+import * as gateways from './gateways.ts';
 import { git } from './git.ts';
 import * as lifecycle from './lifecycle.ts';
 import * as surroundings from './surroundings.ts';
@@ -38,7 +39,10 @@ const CHAPTERS: Readonly<Record<string, Chapter>> = {
   templates: surroundings.templates,
   building: building.building,
   buildingMore: building.buildingMore,
+  gateways: gateways.gateways,
+  installers: gateways.installers,
   notYet: surroundings.notYet,
+  clients: surroundings.clients,
   ending: lifecycle.ending,
 };
 
@@ -57,12 +61,13 @@ const sandbox = await e2b.Sandbox.create('base', {
 });
 const failures: unknown[] = [];
 try {
-  const missed = watchCalls({ e2b, sandbox });
+  const scene = { e2b, sandbox };
+  const missed = await watchCalls(name, scene, await openHandles(scene));
   for (const [title, chapter] of Object.entries(CHAPTERS)) {
     if (wanted.length > 0 && !wanted.includes(title)) continue;
     const began = performance.now();
     try {
-      await chapter({ e2b, sandbox });
+      await chapter(scene);
       console.log(`${title} ${Math.round(performance.now() - began)}`);
     } catch (cause) {
       failures.push(new Error(`The chapter "${title}" failed.`, { cause }));

@@ -1,7 +1,7 @@
 /** Addresses, network, metrics and templates of a sandbox, and unsupported features. */
 import assert from 'node:assert/strict';
-import { request } from 'node:http';
 import { type Chapter, until } from './chapter.ts';
+import { visit } from './visit.ts';
 
 const SERVER = 'require("node:http").createServer((q, r) => r.end("served " + q.url)).listen(8080)';
 
@@ -9,17 +9,8 @@ export const addresses: Chapter = async ({ e2b, sandbox }) => {
   const host = sandbox.getHost(8080);
   assert.match(host, new RegExp(`^8080-${sandbox.sandboxId}\\.sbx\\.localhost:\\d+$`));
   const server = await sandbox.commands.run(`node -e '${SERVER}'`, { background: true, timeoutMs: 0 });
-  const isTls = process.env['E2B_DOMAIN'] !== undefined;
-  const visit = async (headers: Record<string, string> = {}) => {
-    if (isTls) {
-      const answer = await fetch(`https://${host}/x`, { headers });
-      return [answer.status, await answer.text()];
-    }
-    // Without TLS the program must resolve a name below localhost itself.
-    return plainRequest(host, headers);
-  };
-  await until(async () => (await visit())[0] === 200, 'the server answers');
-  assert.deepEqual(await visit(), [200, 'served /x']);
+  await until(async () => (await visit(host, '/x'))[0] === 200, 'the server answers');
+  assert.deepEqual(await visit(host, '/x'), [200, 'served /x']);
   await server.kill();
 
   const { Sandbox } = e2b;
@@ -32,20 +23,6 @@ export const addresses: Chapter = async ({ e2b, sandbox }) => {
   assert.deepEqual([shown?.allowPublicTraffic, shown?.maskRequestHost], [false, mask.maskRequestHost]);
   await closed.kill();
 };
-
-function plainRequest(host: string, headers: Record<string, string>): Promise<[number, string]> {
-  const port = host.split(':')[1] ?? '';
-  return new Promise((resolve, reject) => {
-    const sent = request({ host: '127.0.0.1', port, path: '/x', headers: { ...headers, host } }, (answer) => {
-      let text = '';
-      answer.setEncoding('utf8').on('data', (piece: string) => {
-        text += piece;
-      });
-      answer.on('end', () => resolve([answer.statusCode ?? 0, text]));
-    });
-    sent.on('error', reject).end();
-  });
-}
 
 export const network: Chapter = async ({ e2b, sandbox }) => {
   const { Sandbox, ALL_TRAFFIC } = e2b;
@@ -93,9 +70,42 @@ export const notYet: Chapter = async ({ e2b }) => {
     assert.match(String(thrown), /501.*not supported yet/s);
     return true;
   };
-  await assert.rejects(Volume.create('data'), refused);
-  await assert.rejects(Secret.list().nextItems(), refused);
-  await assert.rejects(Sandbox.create({ volumeMounts: { '/data': 'data' } }), refused);
-  await assert.rejects(Sandbox.create({ mcp: { duckduckgo: {} } }), refused);
+  for (const ask of [
+    () => Volume.create('data'),
+    () => Volume.connect('data'),
+    () => Volume.getInfo('data'),
+    () => Volume.list(),
+    () => Volume.destroy('data'),
+    () => Secret.create('key', 'value'),
+    () => Secret.update('key', 'value'),
+    () => Secret.getInfo('key'),
+    () => Secret.exists('key'),
+    () => Secret.destroy('key'),
+    () => Secret.list().nextItems(),
+    () => Sandbox.create({ volumeMounts: { '/data': 'data' } }),
+    () => Sandbox.create({ mcp: { duckduckgo: {} } }),
+    () =>
+      Sandbox.create({ iam: { tokens: { aws: Secret.iamToken({ audience: 'a', tokenType: 'JWT-SVID' }) } } }),
+    () =>
+      Sandbox.create({
+        network: {
+          rules: { 'api.example.com': [{ transform: { headers: { Authorization: Secret.fill('key') } } }] },
+        },
+      }),
+  ])
+    await assert.rejects(ask, refused);
   await assert.rejects(Sandbox.create({ apiKey: `e2b_${'0'.repeat(64)}` }), e2b.AuthenticationError);
+};
+
+/** A client has settings of its own, and otherwise those of the environment. */
+export const clients: Chapter = async ({ e2b, sandbox }) => {
+  const { E2B, Git } = e2b;
+  const client = new E2B({ apiKey: process.env['E2B_API_KEY'] ?? '' });
+  assert.equal((await client.Sandbox.getInfo(sandbox.sandboxId)).sandboxId, sandbox.sandboxId);
+  assert.equal(await client.Template.exists('base'), true);
+  await assert.rejects(client.Volume.list(), /501/);
+  await assert.rejects(client.Secret.exists('key'), /501/);
+  const stranger = new E2B({ apiKey: `e2b_${'0'.repeat(64)}` });
+  await assert.rejects(stranger.Sandbox.create(), e2b.AuthenticationError);
+  assert.equal(await new Git(sandbox.commands).getConfig('no.such'), undefined);
 };

@@ -12,6 +12,7 @@ import { AccountNames } from '../identity/account-names.ts';
 import type { SandboxIdentity } from '../identity/sandbox-identity.ts';
 import { type Users, userOfAuthorization } from '../identity/users.ts';
 import { OpenWatches } from '../watch/open-watches.ts';
+import { extendedAttributes, xattrLibrary } from './extended-attributes.ts';
 import { FileMetadata } from './file-metadata.ts';
 import { composeFiles, parseCompose, receiveFiles, serveFile } from './files-http.ts';
 import { filesystemService } from './filesystem-service.ts';
@@ -44,7 +45,7 @@ export function fileHandler({
   metadataFile,
   newId,
 }: FileHandlerOptions): FileHandler {
-  const metadata = new FileMetadata(metadataFile);
+  const metadata = new FileMetadata(metadataFile, extendedAttributes(xattrLibrary));
   const parts = { paths, metadata, newId, names: new AccountNames(), watches: new OpenWatches() };
   const contexts = new WeakMap<object, FileContext>();
   const rpc = connectNodeAdapter({

@@ -1,12 +1,13 @@
 /**
- * Metadata that clients attach to files. Extended attributes would be its natural place, but not every filesystem
- * under a sandbox has them. So it is kept by path in a file of the agent. It follows a file that the API moves or
- * removes. It does not follow a file that a program in the sandbox moves or removes.
+ * Metadata that clients attach to files. It is kept in extended attributes of the file. Where the file system has none, it is
+ * kept by path in a file of the agent: there it follows a file that the API moves or removes, and not a file that a program
+ * in the sandbox moves or removes.
  */
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { METADATA_HEADER_PREFIX } from '@torpor/envd';
 import { TorporError } from '@torpor/protocol';
+import type { ExtendedAttributes } from './extended-attributes.ts';
 import { withFileErrors } from './file-errors.ts';
 import { isInside } from './paths.ts';
 
@@ -17,20 +18,28 @@ const MAX_FILES = 10_000;
 
 export class FileMetadata {
   readonly #storeFile: string;
+  readonly #attributes: ExtendedAttributes;
   #loaded: Promise<Map<string, Metadata>> | undefined;
   /** Writes run one after the other, so that the newest state is written last. */
   #saving: Promise<void> = Promise.resolve();
 
-  constructor(storeFile: string) {
+  constructor(storeFile: string, attributes: ExtendedAttributes) {
     this.#storeFile = storeFile;
+    this.#attributes = attributes;
   }
 
   async of(path: string): Promise<Metadata> {
-    return (await this.#all()).get(path) ?? {};
+    const found = await this.#attributes.read(path);
+    return Object.keys(found).length > 0 ? found : ((await this.#all()).get(path) ?? {});
   }
 
   /** Replaces the metadata of the path. A new file does not inherit the metadata of the file it replaces. */
   async set(path: string, metadata: Metadata): Promise<void> {
+    const isKept = await this.#attributes.replace(path, metadata);
+    return this.#setBeside(path, isKept ? {} : metadata);
+  }
+
+  async #setBeside(path: string, metadata: Metadata): Promise<void> {
     const all = await this.#all();
     const isEmpty = Object.keys(metadata).length === 0;
     if (isEmpty && !all.has(path)) return;

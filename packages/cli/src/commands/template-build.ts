@@ -12,6 +12,7 @@ import {
   type ResourceOptions,
   resourcesOf,
 } from '../resource-options.ts';
+import { withTemplateProgress } from '../template-progress.ts';
 import { withoutUndefined } from '../without-undefined.ts';
 
 interface BuildOptions extends ResourceOptions {
@@ -74,6 +75,7 @@ async function runBuild(cli: Cli, directory: string, options: BuildOptions): Pro
       resources: resourcesOf(options) ?? {},
       registryCredentials: await registryCredentials(cli, options),
       signal: cli.signal,
+      showProgress: (template, work) => withTemplateProgress(cli, template, 'Fetching…', work),
       say: (line) => void stderr.write(`${cli.io.errorColors.cyan('==>')} ${line}\n`),
       output: (data) => void stderr.write(data),
     });

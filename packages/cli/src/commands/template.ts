@@ -1,7 +1,6 @@
 /** `torpor template` with `ls`, `create`, `build`, `rebuild` and `rm`. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CheckpointId, Service, TemplateView } from '@torpor/protocol';
-import type { Torpor } from '@torpor/sdk';
 import { addExamples } from '../build-command.ts';
 import type { Cli, Define } from '../cli.ts';
 import { columns } from '../columns.ts';
@@ -16,6 +15,7 @@ import {
   resourcesOf,
 } from '../resource-options.ts';
 import { openRoot } from '../root-archive.ts';
+import { withTemplateProgress } from '../template-progress.ts';
 import { withoutUndefined } from '../without-undefined.ts';
 import { defineBuild } from './template-build.ts';
 
@@ -210,9 +210,7 @@ async function create(cli: Cli, name: string, options: CreateOptions): Promise<v
       }
     }
   };
-  const progress = followPhase(cli, templates, name);
-  const label = () => `Creating template ${name}… ${progress.phase()}`;
-  const template = await cli.withSpinner(label, begin()).finally(() => progress.stop());
+  const template = await withTemplateProgress(cli, name, `Creating template ${name}…`, begin());
   cli.answer(template, () => template.name);
 }
 
@@ -236,24 +234,6 @@ function sourceOf({ from, image, ociArchive, dockerArchive, ...options }: Create
   if (dockerArchive !== undefined) return { is: 'archive', path: dockerArchive, format: 'docker' };
   if (/^ckpt_[a-z0-9]{20}$/.test(from ?? '')) return { is: 'checkpoint', id: from as CheckpointId };
   return { is: 'archive', path: from ?? '' };
-}
-
-/** Asks for the phase of a template while it is made, where a spinner shows it. */
-function followPhase(cli: Cli, templates: Torpor['templates'], name: string) {
-  const stopped = new AbortController();
-  const signal = AbortSignal.any([cli.signal, stopped.signal]);
-  let phase = '';
-  const poll = async () => {
-    for (;;) {
-      await sleep(POLL_EVERY_MS, undefined, { signal });
-      phase = await templates.get(name, { signal }).then(
-        (template) => template.phase ?? '',
-        () => '',
-      );
-    }
-  };
-  if (cli.io.stderr.isTTY && !cli.json) poll().catch(() => {});
-  return { phase: () => phase, stop: () => stopped.abort() };
 }
 
 async function send<T>(

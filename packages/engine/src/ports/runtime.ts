@@ -104,6 +104,8 @@ export interface StartSpec {
   readonly services: readonly Service[];
   readonly network: Network;
   readonly resources: Resources;
+  /** The checkpoint was named as a template, so more sandboxes are likely to start from it. */
+  readonly fromTemplate?: boolean;
 }
 
 export interface Started {

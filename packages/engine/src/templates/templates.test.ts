@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { SandboxId, Service } from '@torpor/protocol';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { MemoryRuntime } from '../../testing/memory-runtime.ts';
 import { ProviderRuntime } from '../../testing/provider-runtime.ts';
@@ -70,6 +70,23 @@ describe.each(databaseKinds)('a template on %s', (kind) => {
     };
     return { begun, goOn: () => goOn?.(), fail: (error: Error) => giveUp?.(error) };
   }
+
+  it('is named to the runtime by a create, also when it was made from a checkpoint', async () => {
+    const start = vi.spyOn(world.runtime, 'start');
+    const fromTemplate = () => start.mock.lastCall?.[3].fromTemplate;
+    const { sandbox } = await engine.create(caller, {});
+    expect(fromTemplate()).toBe(true);
+    await cycle(sandbox.id);
+    expect(fromTemplate()).toBe(false);
+    const { checkpoint } = await engine.snapshot(caller, sandbox.id);
+    await engine.nameTemplate('org', { name: 'app', from: checkpoint.id });
+    await engine.create(caller, { template: 'app' });
+    expect(fromTemplate()).toBe(true);
+    await engine.create(caller, { from: checkpoint.id });
+    expect(fromTemplate()).toBe(false);
+    await engine.fork(caller, sandbox.id, {});
+    expect(fromTemplate()).toBe(false);
+  });
 
   describe('from an archive', () => {
     it('gives sandboxes its files, its memory, its services and its environment', async () => {

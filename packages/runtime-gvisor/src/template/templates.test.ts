@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -189,6 +190,12 @@ describe.skipIf(why !== null)(
       let engine: Engine;
       const caller = { org: 'org' };
       const instanceOf = ({ id, generation }: SandboxView): Instance => ({ sandboxId: id, generation });
+      /** Containers without a sandbox. */
+      const preCreated = async () => {
+        const berths = join(world.dataDir, 'gvisor', 'berths');
+        const names = await readdir(berths);
+        return names.filter((name) => !existsSync(join(berths, name, 'owner')));
+      };
 
       it('are made from an archive and from a snapshot, and are removed completely when they are deleted', async () => {
         fresh = await freshDatabase('sqlite');
@@ -209,9 +216,14 @@ describe.skipIf(why !== null)(
         await engine.deleteTemplate('org', 'tiny');
         await engine.reconcile();
 
+        const ofOthers = await preCreated();
         const another = (await engine.create(caller, { template: 'counted' })).sandbox;
         expect(another.services).toMatchObject([service]);
         expect(await ask(instanceOf(another))).toEqual({ who, count: 3, place: 'template' });
+        // A container for the next sandbox is created in advance, as for templates from archives.
+        await expect
+          .poll(async () => (await preCreated()).filter((name) => !ofOthers.includes(name)))
+          .not.toEqual([]);
         await engine.kill(caller, another.id);
         await engine.deleteTemplate('org', 'counted');
         await engine.deleteCheckpoint('org', snapshot.id);

@@ -144,6 +144,13 @@ describe('a failure', () => {
     expect(answer).toMatchObject({ status: 501, body: { code: 501, error_code: 'capability_unsupported' } });
   });
 
+  it('refuses a snapshot without memory instead of taking one with it', async () => {
+    const id = await create();
+    const refused = await ask('POST', `/sandboxes/${id}/snapshots`, { memory: false });
+    expect(refused).toMatchObject({ status: 501 });
+    expect((await ask('GET', `/snapshots?sandboxID=${id}`)).body).toEqual([]);
+  });
+
   it.each([
     [{ volumeMounts: [{ name: 'x', path: '/x' }] }],
     [{ network: { httpsPorts: [3000] } }],
@@ -154,6 +161,17 @@ describe('a failure', () => {
       status: 501,
     });
   });
+});
+
+it('says that E2B’s code interpreter is not supported yet, unless a template has its name', async () => {
+  const wish = { templateID: 'code-interpreter-v1' };
+  expect(await ask('POST', '/v2/sandboxes', wish)).toMatchObject({
+    status: 501,
+    body: { message: expect.stringMatching(/not supported yet.*"code-interpreter-v1".*port 49999/) },
+  });
+  await ask('POST', `/sandboxes/${await create()}/snapshots`, { name: wish.templateID });
+  expect(await ask('POST', '/v2/sandboxes', wish)).toMatchObject({ status: 201 });
+  await ask('DELETE', `/templates/${wish.templateID}`);
 });
 
 describe('the option mcp', () => {

@@ -52,6 +52,16 @@ describe('rules', () => {
     expect(ruleSecretsOf({})).toEqual([]);
   });
 
+  it('with placeholders of E2B are refused, which would be sent as they are', () => {
+    for (const name of ['e2b.secrets.openai', 'e2b.identity.tokens.aws']) {
+      const value = `Bearer $\{${name}}`;
+      const rules = { 'api.example.com': [{ transform: { headers: { Authorization: value } } }] };
+      expect(() => ruleSecretsOf(egressSchema.parse({ rules }))).toThrow(
+        /\$\{e2b\.\S+\} is not supported yet/,
+      );
+    }
+  });
+
   it.each([
     [{ '*': [] }],
     [{ 'https://example.com': [] }],

@@ -57,17 +57,27 @@ export function networkOf(egress: Egress): Network {
   return { mode: 'internet', deny };
 }
 
+/** E2B replaces these by values of its own secrets and tokens. */
+const PLACEHOLDER = /\$\{e2b\.[^}]*\}/;
+
 /** The headers of `rules`, which become secrets without names: the sandbox uses them and never sees them. */
 export function ruleSecretsOf({ rules }: Egress): RuleSecret[] {
   return Object.entries(rules ?? {}).flatMap(([host, list]) =>
     list.flatMap(({ transform }) =>
-      Object.entries(transform?.headers ?? {}).map(([header, value]) => ({
-        host: host.toLowerCase(),
-        header,
-        value: value.trim(),
-      })),
+      Object.entries(transform?.headers ?? {}).map(([header, value]) => {
+        refusePlaceholder(value);
+        return { host: host.toLowerCase(), header, value: value.trim() };
+      }),
     ),
   );
+}
+
+function refusePlaceholder(value: string): void {
+  const [placeholder] = PLACEHOLDER.exec(value) ?? [];
+  if (placeholder === undefined) return;
+  throw new TorporError('capability_unsupported', `The placeholder ${placeholder} is not supported yet.`, {
+    hint: 'Put the value itself into the rule, where the sandbox does not see it, or use torpor secret.',
+  });
 }
 
 /** Stores the rules and names them in the network. */

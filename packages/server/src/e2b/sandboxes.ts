@@ -23,7 +23,7 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
     const rules = ruleSecretsOf(body.network ?? {});
     const { sandbox } = await runVerb(ctx, request, undefined, async (caller) => {
       const source = await createSource(engine, org, body.templateID);
-      if (body.mcp && 'template' in source) await requireMcpTemplate(ctx, org, source.template);
+      if ('template' in source) await requireProgramOfE2b(ctx, org, source.template, body.mcp);
       const network = await withRules(ctx.secrets, org, wanted.network ?? {}, rules);
       return engine.create({ ...caller, dialect: 'e2b' }, { ...wanted, network, ...source });
     });
@@ -111,12 +111,25 @@ export function e2bSandboxRoutes(app: RoutesApp, ctx: RouteContext): void {
   );
 }
 
-/** E2B has a template with its MCP gateway, which is not a part of Torpor. */
-async function requireMcpTemplate({ engine }: RouteContext, org: string, name: string): Promise<void> {
-  if ((await engine.templates(org)).some((template) => template.name === name)) return;
+/** Templates that E2B has for everyone, with the programs in them. They are not a part of Torpor. */
+const PROGRAMS_OF_E2B: ReadonlyMap<string, string> = new Map([
+  ['code-interpreter-v1', "the server of E2B's code interpreter on port 49999"],
+  ['mcp-gateway', 'the program mcp-gateway'],
+]);
+
+/** A template of the caller with the same name takes the place of E2B's. */
+async function requireProgramOfE2b(
+  { engine }: RouteContext,
+  org: string,
+  name: string,
+  mcp: E2bCreate['mcp'],
+): Promise<void> {
+  const program = PROGRAMS_OF_E2B.get(mcp ? 'mcp-gateway' : name);
+  if (program === undefined || (await engine.templates(org)).some((template) => template.name === name))
+    return;
   throw new TorporError(
     'capability_unsupported',
-    `The option "mcp" is not supported yet without a template "${name}" of yours, with the program mcp-gateway in it.`,
-    { hint: 'docs/coming-from-e2b.md says how MCP servers run without it.' },
+    `This is not supported yet without a template "${name}" of yours, with ${program} in it.`,
+    { hint: 'docs/coming-from-e2b.md lists what is supported.' },
   );
 }

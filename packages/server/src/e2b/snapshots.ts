@@ -25,12 +25,16 @@ export function e2bSnapshotRoutes(app: RoutesApp, ctx: RouteContext): void {
       schema: {
         hide: true,
         params: idParams,
-        body: z.object({ name: z.string().min(1).max(200).nullish() }),
+        body: z.object({ name: z.string().min(1).max(200).nullish(), memory: z.boolean().nullish() }),
       },
     },
     async (request, reply) => {
       const { id } = request.params;
       const { org } = request.identity;
+      if (request.body.memory === false)
+        throw new TorporError('capability_unsupported', 'A snapshot without memory is not supported yet.', {
+          hint: 'A pause can leave the memory out.',
+        });
       const name = request.body.name ? parseSnapshotName(request.body.name, org) : undefined;
       if (name !== undefined && BUILT_IN.includes(name)) throw nameOfBuiltIn(name);
       const { checkpoint } = await runVerb(ctx, request, id, async (caller) => {
