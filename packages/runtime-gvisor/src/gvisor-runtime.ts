@@ -446,7 +446,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
-    const { files } = this.#ctx;
+    const { files, layerStore } = this.#ctx;
     const record = files.read(instance);
     if (record !== undefined) this.#warm.forgetDestroyed(instance, record);
     // A later generation has adopted the container and the layers; only this record is left of the instance.
@@ -462,6 +462,8 @@ export class GvisorRuntime implements Runtime {
     }
     this.#untrack(instance, name, bytes);
     await files.remove(instance);
+    // Only now the record does not name the layers any more.
+    if (record !== undefined) await layerStore.release(record.lower.map(({ id }) => id));
   }
 
   #untrackKept(instance: Instance, record: InstanceRecord): void {
