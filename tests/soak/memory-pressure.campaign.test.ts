@@ -1,6 +1,6 @@
 /**
  * Memory runs out in a container with a server and its sandboxes: a control group with a limit is the outermost one that the
- * server sees. `TORPOR_ROUNDS` sets how often.
+ * server sees. `TORPOR_PRESSURE_ROUNDS` sets how often.
  */
 import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { findCgroups } from '../../packages/runtime-gvisor/src/container/cgroups
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { makeDataDir, startTorpor, type TorporProcess } from '../crash/torpor-process.ts';
 
-const ROUNDS = Number(process.env['TORPOR_ROUNDS'] ?? 3);
+const ROUNDS = Number(process.env['TORPOR_PRESSURE_ROUNDS'] ?? 3);
 const SLEEPERS = 6;
 const MIB = 1024 * 1024;
 /** How much the container has beyond what it uses when all sandboxes are asleep in memory. */

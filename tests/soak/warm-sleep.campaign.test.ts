@@ -98,10 +98,10 @@ describe.skipIf(noGvisor !== null)(`${SANDBOXES} sandboxes that sleep and wake`,
       expect(stdout.trim().split(/\s+/).map(Number)).toEqual([counted, counted]);
     }
 
-    // Every stored layer has a use. A stack grows by one layer with each cold wake, and is merged after the wake that makes it
-    // reach the threshold. A wake that is over before the merge makes it grow once more.
+    // A stack grows by one layer with each cold wake. A wake that finds the threshold begins a merge. A pause may be quicker than
+    // the merge, but from twice the threshold on it waits.
     expect(stored.unneeded).toEqual([]);
-    expect(stored.largestStack).toBeLessThan(2 * MERGE_THRESHOLD);
+    expect(stored.largestStack).toBeLessThanOrEqual(2 * MERGE_THRESHOLD);
     // Memory is flat: V8 still compiles and optimises code in the second half, which no number of cycles changes.
     expect(end.heapBytes - middle.heapBytes).toBeLessThan(8 * MIB);
     expect(end.bufferBytes - middle.bufferBytes).toBeLessThan(2 * MIB);
