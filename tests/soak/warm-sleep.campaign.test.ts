@@ -86,26 +86,27 @@ describe.skipIf(noGvisor !== null)(`${SANDBOXES} sandboxes that sleep and wake`,
       };
       await Promise.all(Array.from({ length: Math.min(HANDS, SANDBOXES) }, work));
       await collect();
-      return readMemory();
+      return { memory: await readMemory(), stored: await storedLayers(dataDir.path) };
     };
     const half = Math.floor(CYCLES / 2);
     const [middle, end] = [await cycle(half), await cycle(CYCLES - half)];
-    const stored = await storedLayers(dataDir.path);
-    console.log({ ...woken, ...stored, middle, end });
+    console.dir({ ...woken, middle, end }, { depth: null });
     expect(Math.min(woken.warm, woken.cold)).toBeGreaterThan(0);
     for (const { id, counted } of asleep) {
       const { stdout } = await sandboxes.exec(id, 'wc -l < lines; tail -n1 lines');
       expect(stdout.trim().split(/\s+/).map(Number)).toEqual([counted, counted]);
     }
 
-    // A stack grows by one layer with each cold wake. A wake that finds the threshold begins a merge. A pause may be quicker than
-    // the merge, but from twice the threshold on it waits.
-    expect(stored.unneeded).toEqual([]);
-    expect(stored.largestStack).toBeLessThanOrEqual(2 * MERGE_THRESHOLD);
+    for (const { unneeded, largestStack } of [middle.stored, end.stored]) {
+      expect(unneeded).toEqual([]);
+      // A stack grows by one layer with each cold wake. A wake that finds the threshold begins a merge. A pause may be quicker
+      // than the merge, but from twice the threshold on it waits, for ten seconds: a very busy machine needs more tries.
+      expect(largestStack).toBeLessThan(3 * MERGE_THRESHOLD);
+    }
     // Memory is flat: V8 still compiles and optimises code in the second half, which no number of cycles changes.
-    expect(end.heapBytes - middle.heapBytes).toBeLessThan(8 * MIB);
-    expect(end.bufferBytes - middle.bufferBytes).toBeLessThan(2 * MIB);
-    expect(end.timers - middle.timers).toBeLessThan(SANDBOXES);
+    expect(end.memory.heapBytes - middle.memory.heapBytes).toBeLessThan(8 * MIB);
+    expect(end.memory.bufferBytes - middle.memory.bufferBytes).toBeLessThan(2 * MIB);
+    expect(end.memory.timers - middle.memory.timers).toBeLessThan(SANDBOXES);
 
     for (const { id } of asleep) await sandboxes.kill(id);
     await collect();
