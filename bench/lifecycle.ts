@@ -89,11 +89,9 @@ try {
       await cycles(plain.torpor, megabytes, 'no pre-created container'),
     ];
     await inTurns(contenders, ROUNDS);
+    const sealed = await seals(warm.torpor, whole, megabytes, ROUNDS);
     for (const contender of contenders) await contender.end();
-    const lines = [
-      ...contenders.flatMap((contender) => contender.lines()),
-      ...(await seals(warm.torpor, megabytes, ROUNDS)),
-    ];
+    const lines = [...contenders.flatMap((contender) => contender.lines()), ...sealed];
     const title = megabytes === 0 ? 'a small server' : `a server with ${megabytes} MB resident`;
     show(title, lines, { restore: whole.restoreMs(), checkpoint: whole.checkpointMs() });
     if (megabytes > 0) continue;
@@ -104,7 +102,12 @@ try {
   if (isAsked('disk')) await disk(torpor, ROUNDS);
   if (isAsked('crowd')) {
     const floor = await wholeFloor(0);
-    await crowd(usual, floor, quick ? 4 : 50, quick ? 4 : 20);
+    const servers = [
+      { how: 'warm', server: warm },
+      { how: 'pre-created containers as far as there are any', server: usual },
+      { how: 'no pre-created container', server: plain },
+    ];
+    await crowd(servers, floor, quick ? 4 : 20, quick ? 1 : 5);
     await floor.end();
   }
   if (isAsked('idle')) await idle(warm, 200);

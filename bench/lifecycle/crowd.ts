@@ -2,35 +2,82 @@
 import { readFileSync } from 'node:fs';
 import type { SandboxId } from '@torpor/protocol';
 import type { TorporProcess } from '../../tests/crash/torpor-process.ts';
-import { time } from '../measure.ts';
-import type { WholeFloor } from './floors.ts';
+import { row, time, timesOf } from '../measure.ts';
+import { rest } from './contender.ts';
+import type { CrowdTimes, WholeFloor } from './floors.ts';
 import { get, service } from './server.ts';
 
-/** Resumes some of many paused sandboxes at once, beside as many raw restores: none may fail. */
+/** A server, and how its sandboxes wake. */
+export interface CrowdServer {
+  readonly how: string;
+  readonly server: TorporProcess;
+}
+
+/** Wakes many paused sandboxes at once, on each server in turn, beside as many raw restores: none may fail. */
 export async function crowd(
-  { torpor: { sandboxes, checkpoints } }: TorporProcess,
+  servers: readonly CrowdServer[],
   floor: WholeFloor,
-  asleep: number,
   atOnce: number,
+  rounds: number,
 ): Promise<void> {
+  const contenders = await Promise.all(servers.map((server) => makeCrowd(server, atOnce)));
+  const raw: CrowdTimes[] = [];
+  for (let i = 0; i < rounds; i++) {
+    await rest();
+    raw.push(await floor.crowd(atOnce));
+    for (const contender of contenders) await contender.round();
+  }
+  console.log(`\n${atOnce} at once, until the last one; medians of ${rounds}`);
+  console.log(row(['', 'restored ms', 'answers ms', '× raw']));
+  const show = (what: string, times: readonly CrowdTimes[]) => {
+    const [restored, answered, floorMs] = [
+      timesOf(times.map(({ restoredMs }) => restoredMs)).p50,
+      timesOf(times.map(({ answeredMs }) => answeredMs)).p50,
+      timesOf(raw.map(({ answeredMs }) => answeredMs)).p50,
+    ];
+    console.log(row([what, restored, answered, answered / floorMs]));
+  };
+  show('runsc restore', raw);
+  for (const { how, times, bytesEach } of contenders) {
+    show(`resume, ${how}`, times);
+    console.log(`  ${(bytesEach / 1e6).toFixed(1)} MB each on the disk while they sleep`);
+  }
+  for (const contender of contenders) await contender.end();
+}
+
+async function makeCrowd({ how, server: { torpor } }: CrowdServer, atOnce: number) {
+  const { sandboxes, checkpoints } = torpor;
   const ids: SandboxId[] = [];
-  for (let i = 0; i < asleep; i++) ids.push((await sandboxes.create({ services: [service(0)] })).id);
+  for (let i = 0; i < atOnce; i++)
+    ids.push((await sandboxes.create({ services: [service(0)], idleSeconds: 86_400 })).id);
   let bytes = 0;
   for (const id of ids) {
     const { checkpoint } = await sandboxes.pause(id);
     bytes += (await checkpoints.get(checkpoint.id)).bytes ?? 0;
   }
-  console.log(`\n${asleep} asleep: ${(bytes / asleep / 1e6).toFixed(1)} MB each on the disk`);
-  const raw = await floor.crowd(atOnce);
-  const began = performance.now();
-  const woken = await Promise.all(ids.slice(0, atOnce).map((id) => sandboxes.resume(id)));
-  const resumed = performance.now() - began;
-  await Promise.all(woken.map(({ sandbox }) => get(sandbox)));
-  const ratio = (resumed / raw).toFixed(2);
-  console.log(
-    `${atOnce} at once: raw restores to the last first byte ${Math.round(raw)} ms, resumes ${Math.round(resumed)} ms (${ratio} ×)`,
-  );
-  for (const id of ids) await sandboxes.kill(id);
+  const times: CrowdTimes[] = [];
+  return {
+    how,
+    times,
+    bytesEach: bytes / atOnce,
+    async round() {
+      await rest();
+      const began = performance.now();
+      let restoredMs = 0;
+      await Promise.all(
+        ids.map(async (id) => {
+          const { sandbox } = await sandboxes.resume(id);
+          restoredMs = performance.now() - began;
+          await get(sandbox);
+        }),
+      );
+      times.push({ restoredMs, answeredMs: performance.now() - began });
+      for (const id of ids) await sandboxes.pause(id);
+    },
+    async end() {
+      for (const id of ids) await sandboxes.kill(id);
+    },
+  };
 }
 
 /** As many sleepers as one machine should hold: the list, the idle server, and its memory. */

@@ -70,9 +70,16 @@ export async function bareFloor(dir: string, megabytes: number, rounds: number):
   };
 }
 
+export interface CrowdTimes {
+  /** Until the last one was restored. */
+  readonly restoredMs: number;
+  /** Until the last one has answered a request. */
+  readonly answeredMs: number;
+}
+
 export interface WholeFloor extends Contender {
-  /** Restores many at once from one image, all prepared before; how long until the last one has answered. */
-  crowd(count: number): Promise<number>;
+  /** Restores many at once from one image, all prepared before. */
+  crowd(count: number): Promise<CrowdTimes>;
   readonly checkpointMs: () => number;
   readonly restoreMs: () => number;
 }
@@ -105,20 +112,18 @@ export async function wholeFloor(megabytes: number): Promise<WholeFloor> {
     },
     async crowd(count) {
       const prepared = barrier(count);
-      let began = Number.POSITIVE_INFINITY;
       const restOnce = async () => {
         await prepared();
-        began = Math.min(began, performance.now());
+        await rest();
       };
       const woken = await Promise.all(
-        Array.from({ length: count }, async () => {
-          const guest = await world.wake(image, { rest: restOnce, until });
-          return { guest, at: began + guest.readyMs };
-        }),
+        Array.from({ length: count }, () => world.wake(image, { rest: restOnce, until })),
       );
-      const last = Math.max(...woken.map(({ at }) => at)) - began;
-      for (const { guest } of woken) await guest.stop();
-      return last;
+      for (const guest of woken) await guest.stop();
+      return {
+        restoredMs: Math.max(...woken.map(({ startMs }) => startMs)),
+        answeredMs: Math.max(...woken.map(({ readyMs }) => readyMs)),
+      };
     },
     checkpointMs: () => timesOf(checkpoint).p50,
     restoreMs: () => timesOf(restore).p50,

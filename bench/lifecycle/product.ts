@@ -2,6 +2,7 @@
 import type { Torpor } from '@torpor/sdk';
 import { row, time, timesOf } from '../measure.ts';
 import { type Contender, type Line, rest } from './contender.ts';
+import type { WholeFloor } from './floors.ts';
 import { get, service } from './server.ts';
 
 /**
@@ -37,7 +38,12 @@ export async function cycles({ sandboxes }: Torpor, megabytes: number, how: stri
 }
 
 /** What is done with a running sandbox, and the cold start of the same server. */
-export async function seals({ sandboxes }: Torpor, megabytes: number, rounds: number): Promise<Line[]> {
+export async function seals(
+  { sandboxes }: Torpor,
+  floor: WholeFloor,
+  megabytes: number,
+  rounds: number,
+): Promise<Line[]> {
   const cold = await time(Math.min(rounds, 5), async () => {
     const { id } = await sandboxes.create({ services: [service(megabytes)] });
     await sandboxes.kill(id);
@@ -53,20 +59,33 @@ export async function seals({ sandboxes }: Torpor, megabytes: number, rounds: nu
   };
   const snapshot = await measured(() => sandboxes.snapshot(id));
   const fork = async (count: number) => {
+    await rest();
+    const began = performance.now();
     const { items } = await sandboxes.fork(id, { count });
+    const ms = performance.now() - began;
     for (const item of items) {
       if (!('sandbox' in item)) throw new Error(item.error.message);
-      void sandboxes.kill(item.sandbox.id);
+      await sandboxes.kill(item.sandbox.id);
     }
+    return ms;
   };
-  const one = await measured(() => fork(1));
-  const ten = megabytes === 0 ? [{ what: 'fork into ten', times: await measured(() => fork(10)) }] : [];
+  const [one, raw, ten]: [number[], number[], number[]] = [[], [], []];
+  for (let i = 0; i < Math.min(rounds, 7); i++) {
+    one.push(await fork(1));
+    if (megabytes > 0) continue;
+    raw.push((await floor.crowd(10)).answeredMs);
+    ten.push(await fork(10));
+  }
+  const intoTen = [
+    { what: 'ten runsc restores at once, to the last first HTTP byte', times: timesOf(raw) },
+    { what: 'fork into ten', times: timesOf(ten) },
+  ];
   await sandboxes.kill(id);
   return [
     { what: 'create with a cold start of it', times: cold },
     { what: 'snapshot (the whole blink)', times: snapshot },
-    { what: 'fork', times: one },
-    ...ten,
+    { what: 'fork', times: timesOf(one) },
+    ...(megabytes === 0 ? intoTen : []),
   ];
 }
 

@@ -35,24 +35,48 @@ export interface MemoryReport {
 const PROBE = join(import.meta.dirname, 'memory-probe.ts');
 const PORT = 3000;
 
-export async function runMemorySoak(dataDir: string, soak: MemorySoak): Promise<MemoryReport> {
+/** A server whose memory can be read. */
+export interface ProbedServer {
+  readonly server: TorporProcess;
+  /** What is in use when all garbage is collected. */
+  readMemory(): Promise<MemoryReading>;
+  /** Kills all sandboxes and stops the server. */
+  end(): Promise<void>;
+}
+
+export async function startProbed(
+  dataDir: string,
+  runtime: MemorySoak['runtime'],
+  env: Record<string, string> = {},
+): Promise<ProbedServer> {
   const directory = await mkdtemp(join(tmpdir(), 'torpor-probe-'));
   const probe = join(directory, 'probe.sock');
-  const env = { TORPOR_LOG_LEVEL: 'error', MEMORY_PROBE: probe };
   const node = [process.execPath, '--expose-gc', '--import', PROBE] as const;
-  const server = await startTorpor(dataDir, env, soak.runtime, [], node);
+  const quiet = { TORPOR_LOG_LEVEL: 'error', MEMORY_PROBE: probe };
+  const server = await startTorpor(dataDir, { ...quiet, ...env }, runtime, [], node);
+  return {
+    server,
+    readMemory: async () => (await json(connect(probe))) as MemoryReading,
+    end: async () => {
+      await server.end();
+      await rm(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+export async function runMemorySoak(dataDir: string, soak: MemorySoak): Promise<MemoryReport> {
+  const { server, readMemory, end } = await startProbed(dataDir, soak.runtime);
   try {
-    const readings = [await readMemory(probe)];
+    const readings = [await readMemory()];
     for (let round = 0; round < soak.rounds; round++) {
       await mapBounded(soak.concurrency, soak.sandboxesPerRound, () => runSandbox(server, soak));
       // Waits for removals that happen after the answers.
       await server.torpor.fsck();
-      readings.push(await readMemory(probe));
+      readings.push(await readMemory());
     }
     return { readings, ...growthOf(readings.slice(1), soak.sandboxesPerRound) };
   } finally {
-    await server.end();
-    await rm(directory, { recursive: true, force: true });
+    await end();
   }
 }
 
@@ -93,10 +117,6 @@ async function requestPreview({ url }: TorporProcess, id: SandboxId): Promise<vo
   const { port } = new URL(url);
   const { status } = await ask(Number(port), `${PORT}-${bareSandboxId(id)}.sbx.localhost:${port}`);
   if (status !== 200) throw new Error(`A preview request to ${id} got ${status}.`);
-}
-
-async function readMemory(probe: string): Promise<MemoryReading> {
-  return (await json(connect(probe))) as MemoryReading;
 }
 
 function growthOf(readings: readonly MemoryReading[], perRound: number): Omit<MemoryReport, 'readings'> {

@@ -79,21 +79,37 @@ export class LayerRetention implements LayerStore {
     await this.#claims.remove(checkpoint);
   }
 
+  async release(layers: readonly LayerId[]): Promise<void> {
+    // Nearly always every layer is still claimed.
+    if (layers.every((layer) => this.#claims.isClaimed(layer))) return;
+    const isNeeded = await this.#neededByCheckpoints();
+    const inUse = await this.#inUse();
+    // What stays because the layers in use are not known is removed by the next sweep.
+    if (inUse === undefined) return;
+    for (const layer of layers)
+      if (!inUse.has(layer) && !(await isNeeded(layer))) await this.layers.remove(layer);
+  }
+
   async sweep(): Promise<void> {
     const inUse = await this.#inUse();
-    const isComplete = await this.#claims.isComplete();
-    let unclaimed: ReturnType<LayerRetentionDependencies['layersOfCheckpointsWithoutClaim']> | undefined;
-    const isNeededByCheckpoint = async (id: LayerId) => {
-      if (!isComplete || this.#claims.isClaimed(id)) return true;
-      unclaimed ??= this.#layersOfCheckpointsWithoutClaim();
-      return (await unclaimed)?.has(id) !== false;
-    };
+    const isNeededByCheckpoint = await this.#neededByCheckpoints();
     for await (const { id, state } of this.layers.list()) {
       const isUnfinished = state === 'removing' || state === 'creating';
       // An open layer that no sandbox has mounted is a leftover, even if a checkpoint that was never sealed claims it.
       const isUnused = inUse?.has(id) === false && !(state === 'sealed' && (await isNeededByCheckpoint(id)));
       if (isUnfinished || isUnused) await this.layers.remove(id);
     }
+  }
+
+  /** Answers for one layer whether a checkpoint needs it, or may need it because its claim or manifest cannot be read. */
+  async #neededByCheckpoints(): Promise<(layer: LayerId) => Promise<boolean>> {
+    const isComplete = await this.#claims.isComplete();
+    let unclaimed: ReturnType<LayerRetentionDependencies['layersOfCheckpointsWithoutClaim']> | undefined;
+    return async (layer) => {
+      if (!isComplete || this.#claims.isClaimed(layer)) return true;
+      unclaimed ??= this.#layersOfCheckpointsWithoutClaim();
+      return (await unclaimed)?.has(layer) !== false;
+    };
   }
 
   async #inUse(): Promise<ReadonlySet<LayerId> | undefined> {

@@ -150,6 +150,43 @@ export function layerRetentionContract(name: string, create: () => Promise<Reten
       });
     });
 
+    describe('releasing the layers of an ended sandbox', () => {
+      it('removes those whose checkpoint was removed while the sandbox had them mounted', async () => {
+        const [gone, there] = [newCheckpointId(), newCheckpointId()];
+        const [left, claimed] = [await sealedLayer(gone), await sealedLayer(there)];
+        await sealNeeding(store, { layers: [left, claimed] }, gone);
+        await sealNeeding(store, { layers: [claimed] }, there);
+        const ended = store.layerStore.addUsageSource(using(left.id, claimed.id));
+        await store.remove(gone);
+        expect(await storedLayers()).toEqual([left.id, claimed.id].sort());
+        ended();
+        store.layerStore.addUsageSource(using());
+        await store.layerStore.release([left.id, claimed.id]);
+        expect(await storedLayers()).toEqual([claimed.id]);
+      });
+
+      it.each([
+        ['another sandbox has mounted', async (layer: LayerId) => new Set([layer])],
+        ['another sandbox may have mounted', async () => undefined],
+      ])('keeps a layer that %s', async (_, source) => {
+        const layer = await sealedLayer(newCheckpointId(), null);
+        store.layerStore.addUsageSource(() => source(layer.id));
+        await store.layerStore.release([layer.id]);
+        expect(await storedLayers()).toEqual([layer.id]);
+      });
+
+      it('keeps a layer that a checkpoint without a claim needs', async () => {
+        const id = newCheckpointId();
+        const layer = await sealedLayer(id);
+        await sealNeeding(store, { layers: [layer] }, id);
+        await subject.damage.deleteClaim(id);
+        store = await subject.open();
+        store.layerStore.addUsageSource(using());
+        await store.layerStore.release([layer.id]);
+        await store.inspect(id);
+      });
+    });
+
     describe('a sweep', () => {
       it('removes layers that no checkpoint claims and no sandbox has mounted, and nothing else', async () => {
         const { layers } = store.layerStore;

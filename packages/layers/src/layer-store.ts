@@ -41,6 +41,11 @@ export interface LayerStore {
    */
   addUsageSource(source: LayersInUse): () => void;
   /**
+   * Removes those of these layers that no checkpoint needs and no sandbox has mounted. Called after an instance has ended: the
+   * checkpoint of a layer may have been removed while the instance had the layer mounted.
+   */
+  release(layers: readonly LayerId[]): Promise<void>;
+  /**
    * Removes every layer that no checkpoint claims and no sandbox has mounted, and the rest of unfinished merges and removals.
    * Called when a server starts, before anything else uses the layers.
    */

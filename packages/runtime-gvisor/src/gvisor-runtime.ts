@@ -77,6 +77,9 @@ export const GVISOR_CAPABILITIES: Capabilities = {
 
 const neverAborted = new AbortController().signal;
 
+/** A capture of an instance with so many layers waits for their merge. */
+const WAIT_THRESHOLD = 2 * MERGE_THRESHOLD;
+
 /** When `#destroyed` has this many entries, it is emptied. */
 const MAX_DESTROYED = 10_000;
 
@@ -273,6 +276,7 @@ export class GvisorRuntime implements Runtime {
   async presync(instance: Instance, signal: AbortSignal): Promise<void> {
     const record = this.#ctx.files.read(instance);
     if (record === undefined) return;
+    if (record.lower.length >= WAIT_THRESHOLD) await this.#merging.finish(instance, signal);
     // A capture follows, usually of memory. `thaw` ends what is prepared, and so does a capture of files alone.
     this.#ctx.runsc.prepareImage(record.container);
     // Of such an instance a copy of the upper layer is sealed. Only the copy is synced, so syncing the original is of no use.
@@ -446,7 +450,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async #destroy(instance: Instance, signal: AbortSignal): Promise<void> {
-    const { files } = this.#ctx;
+    const { files, layerStore } = this.#ctx;
     const record = files.read(instance);
     if (record !== undefined) this.#warm.forgetDestroyed(instance, record);
     // A later generation has adopted the container and the layers; only this record is left of the instance.
@@ -462,6 +466,8 @@ export class GvisorRuntime implements Runtime {
     }
     this.#untrack(instance, name, bytes);
     await files.remove(instance);
+    // Only now the record does not name the layers any more.
+    if (record !== undefined) await layerStore.release(record.lower.map(({ id }) => id));
   }
 
   #untrackKept(instance: Instance, record: InstanceRecord): void {

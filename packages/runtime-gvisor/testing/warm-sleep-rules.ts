@@ -167,6 +167,19 @@ export function describeWarmSleep(only?: readonly string[]): void {
     expect(await layersOnDisk()).toEqual(expect.arrayContaining(before));
   });
 
+  it('takes the layers with it whose checkpoints were removed while it had them mounted', async () => {
+    const first = await asleep();
+    await world.runtime.destroy(first.instance, unhurried);
+    await wake(first.next, first.checkpoint);
+    const second = await slept(first.next);
+    const [mounted] = needsOf(first.checkpoint).layers;
+    for (const { id } of [first.checkpoint, second]) await world.store.remove(id);
+    expect(isWarm(first.next, second)).toBe(true);
+    expect(await layersOnDisk()).toContain(mounted?.id);
+    await world.runtime.destroy(first.next, unhurried);
+    expect(await layersOnDisk()).not.toContain(mounted?.id);
+  });
+
   it('is ended by a start from files, and by a start from another checkpoint', async () => {
     const first = await asleep();
     const ofFirst = world.recordOf(first.instance).container.id;

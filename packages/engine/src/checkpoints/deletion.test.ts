@@ -57,6 +57,23 @@ describe.each(databaseKinds)('retention on %s', (kind) => {
     expect(await stored()).toHaveLength(1);
   });
 
+  it('collects all checkpoints of a killed sandbox in one round, also those that stand on each other', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const chain = [await cycle(id), await cycle(id), await cycle(id), await cycle(id)];
+    for (const [at, below] of chain.slice(0, -1).entries()) {
+      await world.db.transaction((tx) =>
+        tx.query('INSERT INTO checkpoint_stands_on (checkpoint_id, other_id) VALUES ($1, $2)', [
+          chain[at + 1] ?? '',
+          below,
+        ]),
+      );
+    }
+    await engine.kill(caller, id);
+    await engine.reconcile();
+    // What is left is the template.
+    expect(await stored()).toHaveLength(1);
+  });
+
   it('never collects the base of a fork until the fork has a checkpoint of its own', async () => {
     const { id } = (await engine.create(caller, {})).sandbox;
     const { checkpoint } = await engine.pause(caller, id);

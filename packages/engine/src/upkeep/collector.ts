@@ -54,11 +54,17 @@ export async function collectCheckpoints(ctx: Context): Promise<void> {
   await each('announcing an expiry', expiring, (c) => announceExpiry(ctx, c));
   await each('expiring a checkpoint', expired, (c) => deleteIfUnreferenced(ctx, c.id, 'expired'));
 
-  const collectable = inPages(
-    (after, limit) => listCollectable(db, node, settings.keepPrevious, after, limit),
-    pageSize,
-  );
-  await each('collecting a checkpoint', collectable, (c) => deleteIfUnreferenced(ctx, c.id, 'unreferenced'));
+  // A checkpoint that others stand on becomes collectable when the last of them is deleted.
+  for (let isDone = false; !isDone && !ctx.stopping.aborted; ) {
+    isDone = true;
+    const collectable = inPages(
+      (after, limit) => listCollectable(db, node, settings.keepPrevious, after, limit),
+      pageSize,
+    );
+    await each('collecting a checkpoint', collectable, async (c) => {
+      if (await deleteIfUnreferenced(ctx, c.id, 'unreferenced')) isDone = false;
+    });
+  }
 
   const removable = inPages((after, limit) => listToRemove(db, node, after, limit), pageSize);
   await each('removing a checkpoint', removable, (c) => removeBytes(ctx, c));

@@ -1,7 +1,7 @@
 /**
- * Gives the memory of caches back as soon as the machine, or the control group of all sandboxes, runs short of it. Checked
- * several times a second, because a sandbox can take a hundred megabytes in that time; one check reads a few small files
- * of the kernel, and none at all while there is no cache.
+ * Gives the memory of caches back as soon as the machine, the control group of all sandboxes, or the container around the
+ * server runs short of it. Checked several times a second, because a sandbox can take a hundred megabytes in that time; one
+ * check reads a few small files of the kernel, and none at all while there is no cache.
  */
 import { readFileSync } from 'node:fs';
 import type { Cgroups } from '../container/cgroups.ts';
@@ -59,7 +59,9 @@ export class MemoryPressure {
 }
 
 function mostMissing(cgroups: Cgroups | null): number {
-  const states = [machineMemory(), cgroups?.memoryOfAll()].filter((state) => state !== undefined);
+  const states = [machineMemory(), ...(cgroups?.limitedMemory() ?? [])].filter(
+    (state) => state !== undefined,
+  );
   return Math.max(0, ...states.map(missingBytes));
 }
 

@@ -40,4 +40,38 @@ describe('the control groups of a server', () => {
     expect(await openCgroups('torpor-test', report, root)).toBeNull();
     expect(reported).toEqual([expect.stringContaining('without limits')]);
   });
+
+  it.each([
+    [
+      'v1',
+      'memory',
+      'memory.limit_in_bytes',
+      'memory.usage_in_bytes',
+      'total_inactive_file',
+      '9223372036854771712',
+    ],
+    ['v2', '.', 'memory.max', 'memory.current', 'inactive_file', 'max'],
+  ])(
+    'show the memory of every group around the sandboxes that has a limit (%s)',
+    async (version, at, limit, usage, droppable, none) => {
+      if (version === 'v2') await writeFile(join(root, 'cgroup.controllers'), 'memory');
+      const own = join(root, at, 'torpor-test');
+      await mkdir(own, { recursive: true });
+      const cgroups = await openCgroups('torpor-test', report, root);
+      const fill = async (group: string, limitBytes: string) => {
+        await writeFile(join(group, limit), `${limitBytes}\n`);
+        await writeFile(join(group, usage), '300\n');
+        await writeFile(join(group, 'memory.stat'), `cache 1\n${droppable} 50\n`);
+      };
+      expect(cgroups?.limitedMemory()).toEqual([]);
+      await fill(own, none);
+      await fill(join(root, at), '1000');
+      expect(cgroups?.limitedMemory()).toEqual([{ totalBytes: 1_000, availableBytes: 750 }]);
+      await fill(own, '400');
+      expect(cgroups?.limitedMemory()).toEqual([
+        { totalBytes: 1_000, availableBytes: 750 },
+        { totalBytes: 400, availableBytes: 150 },
+      ]);
+    },
+  );
 });

@@ -171,14 +171,21 @@ export class Cgroups {
   }
 
   /**
-   * The memory of the group of the server, with all its sandboxes, when a limit was set on that group; undefined
-   * otherwise. Files that the kernel can drop count as available.
+   * The memory of the group of the server, with all its sandboxes, and of the outermost group that this process sees, as far
+   * as a limit was set on them. In a container the outermost group is that of the container. Files that the kernel can drop
+   * count as available.
    */
-  memoryOfAll(): MemoryState | undefined {
+  limitedMemory(): MemoryState[] {
+    const outermost = this.#host.version === 'v2' ? this.#root : join(this.#root, 'memory');
+    return [outermost, join(outermost, this.#parent)].flatMap((group) => this.#memoryOf(group) ?? []);
+  }
+
+  #memoryOf(group: string): MemoryState | undefined {
     const isV2 = this.#host.version === 'v2';
-    const read = (file: string) => readTextSync(join(this.#directory('memory', ''), file));
+    const read = (file: string) => readTextSync(join(group, file));
     const totalBytes = Number(read(isV2 ? 'memory.max' : 'memory.limit_in_bytes'));
-    // Without a limit the file says `max` (version 2), or a number larger than any memory (version 1).
+    // Without a limit the file says `max` (version 2), or a number larger than any memory (version 1). The outermost group of
+    // a machine has no such file in version 2.
     if (!Number.isFinite(totalBytes) || totalBytes === 0 || totalBytes > totalmem()) return undefined;
     const usedBytes = Number(read(isV2 ? 'memory.current' : 'memory.usage_in_bytes'));
     const droppable = isV2 ? /^inactive_file (\d+)$/m : /^total_inactive_file (\d+)$/m;

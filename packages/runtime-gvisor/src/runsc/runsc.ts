@@ -27,6 +27,7 @@ import {
   type SentryMemory,
   sentryMemory,
 } from './sentries.ts';
+import { SharedScan } from './shared-scan.ts';
 import { parseStateOutput, type RecordedState, StateDirectory } from './state-directory.ts';
 
 const POLL_MS = 5;
@@ -35,20 +36,20 @@ const GIB = 1024 ** 3;
 const MAX_RESERVED_BYTES = 16 * GIB;
 
 export class Runsc {
-  readonly #root: string;
   readonly #clock: Clock;
   readonly #cli: RunscCli;
   readonly #states: StateDirectory;
   readonly #sentries: KnownSentries;
+  readonly #processes: SharedScan<RunscProcess[]>;
   readonly #preparedRestores: PreparedRestores;
   readonly #preparedCheckpoints: PreparedCheckpoints;
 
   constructor(options: RunscOptions) {
-    this.#root = options.root;
     this.#clock = options.clock ?? systemClock;
     this.#cli = new RunscCli(options);
     this.#states = new StateDirectory(options.root, this.#clock);
     this.#sentries = new KnownSentries(options.root);
+    this.#processes = new SharedScan(() => runscProcesses(options.root));
     this.#preparedRestores = new PreparedRestores(this.#cli);
     this.#preparedCheckpoints = new PreparedCheckpoints(this.#cli);
   }
@@ -261,7 +262,7 @@ export class Runsc {
    */
   async list(): Promise<string[]> {
     const files = await this.#states.containers();
-    const processes = (await runscProcesses(this.#root)).flatMap(({ container }) => container ?? []);
+    const processes = (await this.#processes.run()).flatMap(({ container }) => container ?? []);
     return [...new Set([...files, ...processes])].sort();
   }
 
@@ -434,7 +435,7 @@ export class Runsc {
   }
 
   async #processesOf({ id, bundle }: Pick<Container, 'id' | 'bundle'>): Promise<RunscProcess[]> {
-    const all = await runscProcesses(this.#root);
+    const all = await this.#processes.run();
     const found = all.filter(
       (process) => process.container === id || (process.container === null && process.bundle === bundle),
     );
