@@ -65,6 +65,17 @@ describe.each(databaseKinds)('the local disk as a cache of the store, on %s', (k
     expect(await isHere(checkpoint)).toBe(true);
   });
 
+  it('has the runtime give up what it made in advance for the checkpoint, before the bytes are removed', async () => {
+    const { checkpoint } = await paused();
+    const given: unknown[] = [];
+    Object.assign(world.runtime, {
+      releasePrepared: async (id: CheckpointId) => given.push(id, await isHere(id)),
+    });
+    await engine.keepCacheBound();
+    expect(given).toEqual([checkpoint, true]);
+    expect(await isHere(checkpoint)).toBe(false);
+  });
+
   it('never evicts what is not replicated', async () => {
     replicas.failure = new TorporError('unreachable', 'The store is away.');
     const { id, checkpoint } = await paused('sealed');

@@ -110,6 +110,7 @@ export class CheckpointCache {
       // A start may have begun, and ended, meanwhile.
       const again = await findEvictable(ctx.db, ctx.node.name, id);
       if (again === undefined || isWarm(ctx, again)) return false;
+      if (ctx.runtimes.has(again.runtime)) await runtimeOf(ctx, again).releasePrepared?.(id);
       await replicator.replicas.evict(id);
       return true;
     });
