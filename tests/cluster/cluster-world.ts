@@ -46,6 +46,8 @@ export interface NodeLinks {
 
 export interface ClusterWorld extends AsyncDisposable {
   readonly databaseUrl: string;
+  /** The store of all nodes, and the variables with which they find it. */
+  readonly store: { readonly address: string; readonly env: Readonly<Record<string, string>> };
   /** Asks the database directly. */
   query<T extends object>(sql: string, params?: readonly unknown[]): Promise<T[]>;
   /** Starts the node, or starts it again on its data directory. */
@@ -94,6 +96,7 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
   };
   return {
     databaseUrl: database.url,
+    store: { address: store.address, env: store.env(undefined) },
     query: database.query,
     async links(name) {
       const { links } = await placeOf(name);
