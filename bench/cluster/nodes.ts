@@ -5,9 +5,8 @@ import type { SandboxId } from '@torpor/protocol';
 import type { ClusterNode, ClusterWorld } from '../../tests/cluster/cluster-world.ts';
 import { service } from '../lifecycle/server.ts';
 
-/** No warm sleep: every wake reads the checkpoint. Enough memory for the sandboxes of a large drain. */
+/** No warm sleep: every wake reads the checkpoint. */
 const ENV = { TORPOR_LOG_LEVEL: 'error', TORPOR_RUNTIMES_WARM_KEEP_MS: '0' };
-const FLAGS = ['--node-memory-mb', '131072'];
 
 export interface BenchCluster {
   readonly world: ClusterWorld;
@@ -22,10 +21,7 @@ export interface BenchCluster {
 }
 
 export async function makeBenchCluster(world: ClusterWorld, scratch: string): Promise<BenchCluster> {
-  const nodes = [
-    await world.start('a', { env: ENV, flags: FLAGS }),
-    await world.start('b', { env: ENV, flags: FLAGS }),
-  ] as const;
+  const nodes = [await world.start('a', { env: ENV }), await world.start('b', { env: ENV })] as const;
   const other = (node: ClusterNode) => (node === nodes[0] ? nodes[1] : nodes[0]);
   const cluster: BenchCluster = {
     world,

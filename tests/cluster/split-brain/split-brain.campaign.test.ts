@@ -72,6 +72,9 @@ describe.skipIf(postgres === null || noGvisor !== null)(
       const command = RUNTIME === 'gvisor' ? GVISOR_BEAT_COMMAND : beatCommand(beats);
       const clients: Client[] = [];
       const seeds = new Random(SEED);
+      // Every node can start from the templates then.
+      for (const node of nodes) await node.ready();
+      await untilReplicated(world);
       for (let i = 0; i < SANDBOXES; i++) {
         const { torpor } = await (nodes[i % nodes.length] as SupervisedNode).ready();
         const { id } = await torpor.sandboxes.create({
