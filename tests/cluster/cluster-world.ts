@@ -19,6 +19,9 @@ import { Link, type LinkTarget } from './link.ts';
 const execute = promisify(execFile);
 const CLUSTER_SECRET = 'c1a5'.repeat(16);
 
+/** All nodes share one machine, and the sandboxes of a test use little of what they are allowed. */
+const NODE_MEMORY_MB = '131072';
+
 /** Where the store of these tests is, for their titles. */
 export const STORE = labMissing === undefined ? 'S3' : `a directory (${labMissing})`;
 
@@ -46,6 +49,8 @@ export interface NodeLinks {
 
 export interface ClusterWorld extends AsyncDisposable {
   readonly databaseUrl: string;
+  /** The store of all nodes, and the variables with which they find it. */
+  readonly store: { readonly address: string; readonly env: Readonly<Record<string, string>> };
   /** Asks the database directly. */
   query<T extends object>(sql: string, params?: readonly unknown[]): Promise<T[]>;
   /** Starts the node, or starts it again on its data directory. */
@@ -94,6 +99,7 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
   };
   return {
     databaseUrl: database.url,
+    store: { address: store.address, env: store.env(undefined) },
     query: database.query,
     async links(name) {
       const { links } = await placeOf(name);
@@ -107,7 +113,7 @@ export async function makeClusterWorld(postgres: string, options: WorldOptions =
         { TORPOR_CLUSTER_SECRET: CLUSTER_SECRET, ...store.env(links?.store), ...env },
         runtime,
         [
-          ...['--node', name, '--port', String(port)],
+          ...['--node', name, '--port', String(port), '--node-memory-mb', NODE_MEMORY_MB],
           ...['--advertise', `http://127.0.0.1:${links?.peers.port ?? port}`],
           ...['--database', database.urlThrough(links?.database), '--store', store.address],
           ...settings.flatMap((setting) => ['--set', setting]),

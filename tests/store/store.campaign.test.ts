@@ -5,7 +5,7 @@ import type { CheckpointId } from '@torpor/sdk';
 import { backUpDataDirectory } from '@torpor/server';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
-import { killDuringReplication, StoreWorld, sleeper } from './store-world.ts';
+import { killDuringReplication, StoreWorld, sleeper, until } from './store-world.ts';
 
 const noGvisor = await whyNoGvisor();
 
@@ -107,4 +107,38 @@ describe.skipIf(noGvisor !== null)('a gVisor sandbox whose checkpoint is replica
       }
     },
   );
+});
+
+describe.skipIf(noGvisor !== null)('a gVisor sandbox on a disk without room', () => {
+  it('is evicted after every pause, also with a container that was made in advance, and wakes with its memory', async () => {
+    const settings = ['store.cacheBytes=1', 'engine.diskEveryMs=200', 'runtimes.warmKeepMs=0'];
+    const flags = settings.flatMap((setting) => ['--set', setting]);
+    const start = async () => (await world.start({ runtime: 'gvisor', flags })).sandboxes;
+    let sandboxes = await start();
+    const { id } = await sandboxes.create({});
+    await sandboxes.execInBackground(id, 'sleep 98765');
+    const find = 'pgrep -f "sleep 98765" | head -n 1';
+    const pid = (await sandboxes.exec(id, find)).stdout;
+    for (let round = 0; round < 4; round++) {
+      await sandboxes.exec(id, `echo ${round} >> note`);
+      const { checkpoint } = await sandboxes.pause(id, { durability: 'replicated' });
+      const isEvicted = async () =>
+        (await world.eventsOf(id)).some(
+          ({ type, data }) =>
+            type === 'checkpoint.evicted' &&
+            (data as { checkpointId: string }).checkpointId === checkpoint.id,
+        );
+      await until('it is evicted', isEvicted);
+      if (round === 2) {
+        await world.server?.kill('SIGKILL');
+        sandboxes = await start();
+      }
+      const woken = await sandboxes.resume(id);
+      expect(woken).toMatchObject({ source: { checkpointId: checkpoint.id, kind: 'memory' }, lost: [] });
+      expect((await sandboxes.exec(id, find)).stdout).toBe(pid);
+    }
+    expect((await sandboxes.exec(id, 'cat note')).stdout).toBe('0\n1\n2\n3\n');
+    await world.server?.end();
+    world.server = undefined;
+  });
 });

@@ -1,5 +1,6 @@
 /** A server with a store outside its machine: a directory always, S3 when the lab is there. */
-import { readFile, rename } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, readdir, readFile, rename, rmdir } from 'node:fs/promises';
 import { environmentFor, FaultProxy, type LabS3, labMissing, startLabS3 } from '@torpor/object-store/testing';
 import type { Torpor } from '@torpor/sdk';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -62,6 +63,32 @@ describe('a server with a store in a directory', { timeout: 60_000 }, () => {
     await torpor.sandboxes.resume(id);
     expect((await torpor.sandboxes.exec(id, 'cat note')).stdout).toBe('kept\n');
   });
+
+  it('evicts what sleeps from a full disk, and wakes it from the store', async () => {
+    await world.server?.kill('SIGTERM');
+    const flags = ['--set', 'store.cacheBytes=1', '--set', 'engine.diskEveryMs=50'];
+    torpor = await world.start({ flags });
+    const { id, checkpoint } = await sleeper(torpor, 'kept');
+    const evicted = async () => (await world.eventsOf(id)).find(({ type }) => type === 'checkpoint.evicted');
+    await until('it is evicted', async () => (await evicted()) !== undefined);
+    expect((await evicted())?.data).toMatchObject({ checkpointId: checkpoint, node: 'local' });
+    expect(existsSync(world.at('data', 'checkpoints', 'sealed', checkpoint))).toBe(false);
+    expect(await torpor.checkpoints.get(checkpoint)).toMatchObject({ health: 'ok', replicated: true });
+    expect((await torpor.disk()).cache).toMatchObject({ bytes: expect.any(Number), limitBytes: 1 });
+    await torpor.sandboxes.resume(id);
+    expect((await torpor.sandboxes.exec(id, 'cat note')).stdout).toBe('kept\n');
+  });
+
+  it('does not start with another store at the same address, and writes nothing into it', async () => {
+    await world.server?.kill('SIGTERM');
+    await rename(world.at('objects'), world.at('right'));
+    await mkdir(world.at('objects'));
+    await expect(world.start()).rejects.toThrow(/is not the one that has the checkpoints of this database/);
+    expect(world.objects()).toEqual([]);
+    await rmdir(world.at('objects'));
+    await rename(world.at('right'), world.at('objects'));
+    torpor = await world.start();
+  });
 });
 
 const skipped = labMissing === undefined ? '' : ` (skipped: ${labMissing})`;
@@ -84,11 +111,12 @@ describe.skipIf(labMissing !== undefined)(
     }, 60_000);
 
     it('pauses also when the store refuses, says why it is not replicated, and replicates when it may', async () => {
+      const on = { store: `s3://${s3.bucket}/lab`, env: environmentFor(proxy.endpoint) };
       proxy.fault = 'forbid';
-      const torpor = await world.start({
-        store: `s3://${s3.bucket}/lab`,
-        env: environmentFor(proxy.endpoint),
-      });
+      await expect(world.start(on)).rejects.toThrow(/refused the request: the credentials/);
+      proxy.fault = 'none';
+      const torpor = await world.start(on);
+      proxy.fault = 'forbid';
       const { id, reply, checkpoint } = await sleeper(torpor, 'kept');
       expect(reply).toMatchObject({ replicated: false, sandbox: { state: 'paused' } });
       expect(reply.replicatedReason).toContain('refused the request');
@@ -115,6 +143,19 @@ describe.skipIf(labMissing !== undefined)(
       proxy.fault = 'none';
       await torpor.sandboxes.resume(id);
       expect((await torpor.sandboxes.exec(id, 'cat note')).stdout).toBe('kept\n');
+    });
+
+    it('does not start when the bucket of the same name is at another service', async () => {
+      await world.server?.kill('SIGTERM');
+      const other = await startLabS3();
+      try {
+        const on = { store: `s3://${s3.bucket}/lab`, env: environmentFor(other.endpoint) };
+        await expect(world.start(on)).rejects.toThrow(/is not the one that has the checkpoints/);
+        expect(await readdir(other.files, { recursive: true })).toEqual([]);
+      } finally {
+        await other.stop();
+      }
+      await world.start({ store: `s3://${s3.bucket}/lab`, env: environmentFor(proxy.endpoint) });
     });
   },
 );

@@ -26,6 +26,7 @@ import {
   type CheckpointStore,
   type ContentSelection,
   isSelected,
+  type LocalCopies,
   type Manifest,
   type ManifestDraft,
   partsOfContent,
@@ -36,7 +37,7 @@ import {
   systemClock,
   type Verified,
 } from '@torpor/engine';
-import { allDone, errnoOf, exists, KeyedMutex, removeTree, syncDirectory } from '@torpor/host';
+import { allDone, errnoOf, exists, isMissing, KeyedMutex, removeTree, syncDirectory } from '@torpor/host';
 import {
   LayerClaims,
   type LayerId,
@@ -51,6 +52,7 @@ import { checkContent } from './content-check.ts';
 import { allocatedBytes, type ContentNode, listContent, syncContent } from './content-tree.ts';
 import { digestContent, mergeDigests, readDigests, recordDigests } from './digests.ts';
 import { makeDirectory } from './durable.ts';
+import { KnownSizes } from './known-sizes.ts';
 import { LayerRetention } from './layer-retention.ts';
 import { readManifest, rebuildManifest, type StoredManifest, writeManifest } from './manifest-record.ts';
 import { DirectoryPrograms } from './programs.ts';
@@ -115,6 +117,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   readonly #changes = new KeyedMutex<CheckpointId>();
   /** Separate from `#changes`, so that a removal does not wait for a verification that reads gigabytes. */
   readonly #verifications = new KeyedMutex<CheckpointId>();
+  readonly #sizes = new KnownSizes();
 
   constructor(root: string, fs: StoreFs, claims: LayerClaims, layers: Layers) {
     this.#root = root;
@@ -231,7 +234,12 @@ class DirectoryStore implements LayeredCheckpointStore {
       const sealed = this.#pathOf('sealed', id);
       const target = what === 'content' ? join(sealed, 'content') : sealed;
       const work = join(this.#root, 'staging', `fetched-${id}`);
-      await mapWriteErrors(place, target, () => putInPlace(this.#fs, { work, target, sealed }, write));
+      try {
+        await mapWriteErrors(place, target, () => putInPlace(this.#fs, { work, target, sealed }, write));
+      } finally {
+        // It may have been measured while a part of it was missing.
+        this.#sizes.forget(id);
+      }
     });
   }
 
@@ -266,6 +274,49 @@ class DirectoryStore implements LayeredCheckpointStore {
   async usage(): Promise<{ freeBytes: number; totalBytes: number }> {
     const { bavail, blocks, bsize } = await this.#mapStoreErrors(() => this.#fs.statfs(this.#root));
     return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
+  }
+
+  async copies(signal?: AbortSignal): Promise<LocalCopies> {
+    const sealed: CheckpointId[] = [];
+    const leftovers = new Set<CheckpointId>();
+    for await (const { id, state } of this.list()) {
+      if (state === 'sealed') sealed.push(id);
+      if (state === 'removing') leftovers.add(id);
+    }
+    let bytes = 0;
+    for (const id of sealed) bytes += await this.#sizes.of(id, () => this.#measureContent(id, signal));
+    const { layers } = this.layerStore;
+    const sealedLayers: LayerId[] = [];
+    for await (const { id, state } of layers.list()) if (state === 'sealed') sealedLayers.push(id);
+    for (const id of sealedLayers) {
+      signal?.throwIfAborted();
+      bytes += await this.#sizes.of(id, async () => (await layers.inspect(id)).bytes);
+    }
+    this.#sizes.keepOnly([...sealed, ...sealedLayers]);
+    return { bytes, sealed, leftovers: [...leftovers] };
+  }
+
+  async #measureContent(id: CheckpointId, signal: AbortSignal | undefined): Promise<number> {
+    return allocatedBytes(await listContent(this.#fs, this.path(id), this.#place(id), signal));
+  }
+
+  has(id: CheckpointId): Promise<boolean> {
+    return mapReadErrors(this.#place(id), () => this.#exists(this.#pathOf('sealed', id)));
+  }
+
+  async lastUse(id: CheckpointId): Promise<number> {
+    const found = await mapReadErrors(this.#place(id), () =>
+      ifThere(this.#fs.lstat(this.#pathOf('sealed', id), { bigint: true })),
+    );
+    return found === undefined ? 0 : Number(found.mtimeMs);
+  }
+
+  /** The mtime of the directory is not part of the checkpoint. Power loss may undo this, which does no harm. */
+  async recordUse(id: CheckpointId, now: number): Promise<void> {
+    const directory = this.#pathOf('sealed', id);
+    await mapWriteErrors(this.#place(id), directory, () =>
+      ifThere(this.#fs.utimes(directory, now / 1_000, now / 1_000)),
+    );
   }
 
   async #sealStaged(
@@ -445,6 +496,13 @@ class DirectoryStore implements LayeredCheckpointStore {
     if (!isId('ckpt', id)) throw new TorporError('invalid_request', 'This is not the id of a checkpoint.');
     return join(this.#root, stage, id);
   }
+}
+
+async function ifThere<T>(work: Promise<T>): Promise<T | undefined> {
+  return work.catch((thrown: unknown) => {
+    if (isMissing(thrown)) return undefined;
+    throw thrown;
+  });
 }
 
 /** In a fixed order of keys, so that a rebuilt manifest has the same bytes. */

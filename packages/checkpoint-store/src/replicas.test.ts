@@ -21,6 +21,7 @@ import { failureOf } from '@torpor/engine/testing';
 import { sha256Of } from '@torpor/host';
 import type { ProgramId } from '@torpor/layers';
 import {
+  type DataKeys,
   EncryptedObjects,
   makeDataKeys,
   openObjectStore,
@@ -29,9 +30,12 @@ import {
 } from '@torpor/object-store';
 import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { FailingFs } from '../testing/failing-store-fs.ts';
 import { manifestFor, newCheckpointId } from '../testing/index.ts';
 import { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
 import { StoreReplicas } from './replicas.ts';
+import type { StoreFs } from './store-fs.ts';
+import { holdStore } from './store-hold.ts';
 
 const LIMITS = { callMs: 10_000, stallMs: 10_000, minBytesPerSecond: 1 };
 const RUNSC: ProgramId = { kind: 'runsc', digest: sha256Of('program') };
@@ -47,8 +51,13 @@ const at = (...names: string[]) => join(top, ...names);
 const content = (...names: string[]) => at('local', 'sealed', id, 'content', ...names);
 
 async function open(): Promise<void> {
-  store = await openDirectoryStore({ root: at('local') });
   const keys = await makeDataKeys(at('data-key'));
+  await openWith(keys);
+}
+
+/** As a new process would. */
+async function openWith(keys: DataKeys, fs?: StoreFs): Promise<void> {
+  store = await openDirectoryStore({ root: at('local'), ...(fs === undefined ? {} : { fs }) });
   const address = `file://${at('objects')}`;
   const encrypted = new EncryptedObjects(await openObjectStore(address, {}, LIMITS), keys, new Throttle(0));
   replicas = new StoreReplicas({ root: at('local'), store, objects: encrypted, keys });
@@ -183,4 +192,94 @@ describe('a replicated checkpoint', () => {
     const failure = await failureOf(replicas.requirePresent(objects, signal));
     expect(failure.code).toBe('checkpoint_missing');
   });
+});
+
+describe('an eviction', () => {
+  const names = async () =>
+    (await readdir(at('local'), { recursive: true })).filter((name) => name.includes(id));
+  const keysOfTest = async () => (await readDataKeys(at('data-key'))) as DataKeys;
+  let mounted: Set<`lay_${string}`>;
+
+  async function reopen(fs?: StoreFs): Promise<void> {
+    await openWith(await keysOfTest(), fs);
+    store.layerStore.addUsageSource(async () => mounted);
+  }
+
+  beforeEach(() => {
+    mounted = new Set();
+    store.layerStore.addUsageSource(async () => mounted);
+  });
+
+  it('removes the content, the claim and the layers of a checkpoint, and a fetch brings everything back', async () => {
+    const before = await store.copies();
+    expect(before).toMatchObject({ sealed: [id], leftovers: [] });
+    expect(before.bytes).toBeGreaterThan(3_000_000);
+    await replicas.evict(id);
+    expect(await names()).toEqual([]);
+    expect(await store.copies()).toEqual({ bytes: 0, sealed: [], leftovers: [] });
+    expect(await store.has(id)).toBe(false);
+    expect(await fetchKinds()).toEqual(['layer', 'memory', 'record', 'workspace']);
+    await store.verify(id, signal);
+    expect(store.layerStore.hasClaim(id)).toBe(true);
+    expect((await store.copies()).bytes).toBeGreaterThan(3_000_000);
+  });
+
+  it('keeps a layer that another checkpoint claims', async () => {
+    const claim = { layers: [layer], runsc: null, tools: null };
+    await store.layerStore.claim(newCheckpointId(), claim);
+    await replicas.evict(id);
+    expect(await fetchKinds()).toEqual(['memory', 'record', 'workspace']);
+  });
+
+  it('keeps a layer that an instance has mounted', async () => {
+    mounted.add(layer);
+    await replicas.evict(id);
+    expect(await fetchKinds()).toEqual(['memory', 'record', 'workspace']);
+  });
+
+  it('is not made while a backup holds the store', async () => {
+    const hold = await holdStore(at('local'));
+    expect((await failureOf(replicas.evict(id))).code).toBe('transitioning');
+    expect(await store.has(id)).toBe(true);
+    await hold.release();
+  });
+
+  it('goes by the last use, which a restart does not forget', async () => {
+    expect(await store.lastUse(id)).toBeGreaterThan(0);
+    await store.recordUse(id, 5_000);
+    await reopen();
+    expect(await store.lastUse(id)).toBe(5_000);
+    await replicas.evict(id);
+    expect(await store.lastUse(id)).toBe(0);
+    await store.recordUse(id, 5_000);
+  });
+
+  it('that a crash interrupts at any step is finished later, or undone by a fetch', async () => {
+    let crashes = 0;
+    for (let through = false; !through; crashes++) {
+      let first = Number.POSITIVE_INFINITY;
+      let changes = 0;
+      const failing = new FailingFs(({ index, name }) => {
+        if (index < first || (name !== 'rename' && name !== 'rm')) return undefined;
+        return changes++ === crashes ? 'crash' : undefined;
+      });
+      await reopen(failing.fs);
+      first = failing.calls.length;
+      through = await Promise.race([replicas.evict(id).then(() => true), failing.crashed.then(() => false)]);
+      await failing.close();
+      await reopen();
+      const { sealed, leftovers } = await store.copies();
+      // Whatever is left is listed, so that the next round finds it.
+      if ((await names()).length > 0) expect([...sealed, ...leftovers]).toContain(id);
+      if (crashes % 2 === 0) {
+        await replicas.evict(id);
+        expect(await names()).toEqual([]);
+      }
+      await replicas.fetch(id, objects, 'presence', signal);
+      await store.verify(id, signal);
+      const file = join(store.layerStore.layers.path(layer), 'in-layer');
+      expect(await readFile(file, 'utf8')).toBe('layered');
+    }
+    expect(crashes).toBeGreaterThan(2);
+  }, 30_000);
 });

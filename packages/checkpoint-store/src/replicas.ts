@@ -7,6 +7,7 @@
  * layer/<layer>.<nonce>-…     a packed layer
  * program/<kind>-<digest>-…   a tar of the program's directory
  * marker/<checkpoint>-…       JSON: all objects of the checkpoint. Stored last.
+ * identity/store-…            tells this store from every other one
  * ```
  *
  * Each key ends with random characters and is used once. Every object is encrypted.
@@ -25,9 +26,9 @@ import type {
   Replicas,
   StoredReplica,
 } from '@torpor/engine';
-import { forEachBounded, KeyedMutex, ProgramFailure } from '@torpor/host';
+import { forEachBounded, KeyedMutex, Mutex, ProgramFailure } from '@torpor/host';
 import { PROGRAM_KINDS, type ProgramId, packEntries, unpackEntries } from '@torpor/layers';
-import type { DataKeys, EncryptedObjects } from '@torpor/object-store';
+import { type DataKeys, type EncryptedObjects, probeObjectStore } from '@torpor/object-store';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { programsOf } from './claimed-programs.ts';
 import type { LayeredCheckpointStore } from './directory-store.ts';
@@ -56,6 +57,12 @@ export class StoreReplicas implements Replicas {
   readonly #keys: DataKeys;
   /** One fetch of a subject at a time: forks of one checkpoint may start together. */
   readonly #fetches = new KeyedMutex<string>();
+
+  /**
+   * An eviction removes the layers that no checkpoint claims. A fetch that claims one of them waits for that, and finds it
+   * missing then.
+   */
+  readonly #claims = new Mutex();
 
   constructor({ root, store, objects, keys }: StoreReplicasDependencies) {
     this.#root = root;
@@ -110,6 +117,21 @@ export class StoreReplicas implements Replicas {
     return this.#objects.put(key, content(), signal);
   }
 
+  uploadIdentity(key: string, signal: AbortSignal): Promise<StoredReplica> {
+    const content = async function* () {
+      yield Buffer.from(`${key}\n`);
+    };
+    return this.#objects.put(key, content(), signal);
+  }
+
+  async has(key: string, signal: AbortSignal): Promise<boolean> {
+    return (await this.#objects.store.head(key, signal)) !== undefined;
+  }
+
+  probe(signal: AbortSignal): Promise<void> {
+    return probeObjectStore(this.#objects.store, signal);
+  }
+
   async fetch(
     id: CheckpointId,
     objects: readonly ReplicaObject[],
@@ -119,13 +141,17 @@ export class StoreReplicas implements Replicas {
     return this.#fetches.run(id, () => this.#fetch(id, objects, look, signal), signal);
   }
 
+  evict(id: CheckpointId): Promise<void> {
+    return this.#fetches.run(id, () => this.#claims.run(() => this.#store.remove(id)));
+  }
+
   async requirePresent(objects: readonly ReplicaObject[], signal: AbortSignal): Promise<void> {
     if (!objects.some(({ kind }) => kind === 'record')) throw noObjects(this.url);
     await forEachBounded(
       objects,
       AT_ONCE,
       async ({ key }) => {
-        if ((await this.#objects.store.head(key, signal)) === undefined) throw this.#lost(key);
+        if (!(await this.has(key, signal))) throw this.#lost(key);
       },
       signal,
     );
@@ -203,7 +229,7 @@ export class StoreReplicas implements Replicas {
       fetched.push(object);
     }
     const [layers, programs] = [layersOf(manifest), programsOf(manifest)];
-    await this.#restoreClaim(manifest);
+    await this.#claims.run(() => this.#restoreClaim(manifest));
     const tasks = [
       ...layers.map((layer) => ({
         object: () => objectOf('layer', subjectOfLayer(layer)),

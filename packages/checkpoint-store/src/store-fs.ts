@@ -29,6 +29,8 @@ export interface StoreFs {
   ): Promise<string | undefined>;
   readdir(path: string | Buffer, options: { readonly encoding: 'buffer' }): Promise<Buffer[]>;
   lstat(path: string | Buffer, options: { readonly bigint: true }): Promise<BigIntStats>;
+  /** Seconds. */
+  utimes(path: string, atime: number, mtime: number): Promise<void>;
   readlink(path: Buffer, options: { readonly encoding: 'buffer' }): Promise<Buffer>;
   chmod(path: Buffer, mode: number): Promise<void>;
   rename(from: string | Buffer, to: string | Buffer): Promise<void>;

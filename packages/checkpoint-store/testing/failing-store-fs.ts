@@ -87,6 +87,7 @@ export class FailingFs {
       mkdir: (path, options) => this.#call('mkdir', path, () => realFs.mkdir(path, options)),
       readdir: (path, options) => this.#call('readdir', path, () => realFs.readdir(path, options)),
       lstat: (path, options) => this.#call('lstat', path, () => realFs.lstat(path, options)),
+      utimes: (path, atime, mtime) => this.#call('utimes', path, () => realFs.utimes(path, atime, mtime)),
       readlink: (path, options) => this.#call('readlink', path, () => realFs.readlink(path, options)),
       chmod: (path, mode) => this.#call('chmod', path, () => realFs.chmod(path, mode)),
       rename: (from, to) => this.#call('rename', from, () => realFs.rename(from, to)),

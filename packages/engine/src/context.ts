@@ -18,6 +18,7 @@ import type { Runtime } from './ports/runtime.ts';
 import type { SecretNames } from './ports/secrets.ts';
 import type { Tracing } from './ports/tracing.ts';
 import type { TrafficGate } from './ports/traffic-gate.ts';
+import type { CheckpointCache } from './replication/cache.ts';
 import type { Replicator } from './replication/replicator.ts';
 import type { StoreSettings } from './replication/settings.ts';
 import type { Settings } from './settings.ts';
@@ -55,6 +56,7 @@ export interface Context {
   readonly templateLog: TemplateLog;
   /** Absent: checkpoints are kept on this machine only. */
   readonly replicator: Replicator | undefined;
+  readonly cache: CheckpointCache;
   /** How durable a checkpoint is before a pause is answered, unless the caller says otherwise. */
   readonly durability: PauseDurability;
   /** This server as a node: `local` unless it is one of several. */

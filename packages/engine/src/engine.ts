@@ -41,6 +41,7 @@ import { operation, operations } from './queries/operations.ts';
 import { nodeDirectory, placeOf } from './queries/placement.ts';
 import { replication } from './queries/replication.ts';
 import { find, get, hasUsableCheckpoint, list, listByStart } from './queries/sandboxes.ts';
+import { type CacheState, CheckpointCache } from './replication/cache.ts';
 import { Replicator } from './replication/replicator.ts';
 import { DEFAULT_STORE_SETTINGS, type StoreSettings } from './replication/settings.ts';
 import { expirePaused } from './retention/expire.ts';
@@ -138,6 +139,7 @@ const QUERIES = {
   templateLog,
   builtInTemplate,
   disk,
+  cache,
   audit,
   replication,
   nodes,
@@ -163,6 +165,11 @@ function disk(ctx: Context): DiskState | undefined {
   return ctx.disk.state;
 }
 
+/** What the last look at the cache of the store found; undefined before the first, and without a store. */
+function cache(ctx: Context): CacheState | undefined {
+  return ctx.cache.state;
+}
+
 /** What the engine is given; it makes the rest of its context itself. */
 export type EngineDependencies = Omit<
   Context,
@@ -177,6 +184,7 @@ export type EngineDependencies = Omit<
   | 'notifications'
   | 'tracing'
   | 'replicator'
+  | 'cache'
   | 'storeSettings'
   | 'durability'
   | 'node'
@@ -227,6 +235,7 @@ export function createEngine({
     jobWatch: new JobWatch(() => ctx),
     endedInstances: new EndedInstances(() => ctx),
     disk: new DiskWatch(reserve),
+    cache: new CheckpointCache(),
     directory: new Directory(() => ctx),
   };
   const refusals = new NetworkRefusals(ctx);

@@ -46,6 +46,7 @@ export class Rounds {
   #comparing: Promise<ReconcileRound> | undefined;
   #collecting: Promise<void> | undefined;
   #draining: Promise<boolean> | undefined;
+  #evicting: Promise<void> | undefined;
   #askedProviders = Number.NEGATIVE_INFINITY;
 
   /** `stopping` is the controller of `ctx.stopping`. */
@@ -104,6 +105,7 @@ export class Rounds {
       this.#every(settings.collectEveryMs, 'collect', () => this.#collect());
       if (ctx.replicator !== undefined) {
         this.#every(ctx.storeSettings.everyMs, 'replication', () => this.replicate());
+        this.#every(settings.diskEveryMs, 'keeping the bound of the cache', () => this.keepCacheBound());
       }
       this.#every(settings.reconcileEveryMs, 'scrub', () => scrubCheckpoints(ctx, SCRUBBED_PER_ROUND));
     }
@@ -220,6 +222,14 @@ export class Rounds {
   /** Begins to replicate checkpoints that wait for it, and deletes objects that nothing needs. */
   async replicate(): Promise<void> {
     await this.#ctx.replicator?.round();
+  }
+
+  /** Evicts checkpoints that the store has from the disk, when they take more than their bound. Never two at once. */
+  keepCacheBound(): Promise<void> {
+    this.#evicting ??= this.#ctx.cache.round(this.#ctx).finally(() => {
+      this.#evicting = undefined;
+    });
+    return this.#evicting;
   }
 
   /** Measures the room on the disk now, and keeps the reserve. */

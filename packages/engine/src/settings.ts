@@ -142,7 +142,7 @@ export const ENGINE_SETTINGS = {
   ),
   inspectExternalEveryMs: duration(
     600_000,
-    'The same for checkpoints that a provider keeps, where each inspection is a request to the provider.',
+    'The same for checkpoints that a provider keeps or only the store has, where each inspection is a request to them.',
     { min: 100 },
   ),
   inspectMs: duration(

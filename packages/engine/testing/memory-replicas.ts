@@ -59,6 +59,19 @@ export class MemoryReplicas implements Replicas {
     return this.#put(key);
   }
 
+  uploadIdentity(key: string): Promise<StoredReplica> {
+    return this.#put(key);
+  }
+
+  async has(key: string): Promise<boolean> {
+    if (this.failure !== undefined) throw this.failure;
+    return this.objects.has(key);
+  }
+
+  async probe(): Promise<void> {
+    if (this.failure !== undefined) throw this.failure;
+  }
+
   async fetch(id: CheckpointId, objects: readonly ReplicaObject[]): Promise<readonly ReplicaPart[]> {
     await this.requirePresent(objects);
     const isThere = await this.#store.read(id).then(
@@ -70,6 +83,10 @@ export class MemoryReplicas implements Replicas {
     const copy = this.#bucket.copies.get(id);
     if (copy !== undefined && this.#store.copyOf(id) === undefined) this.#store.place(id, copy);
     return objects.filter(({ kind }) => kind === 'record');
+  }
+
+  evict(id: CheckpointId): Promise<void> {
+    return this.#store.remove(id);
   }
 
   async requirePresent(objects: readonly ReplicaObject[]): Promise<void> {

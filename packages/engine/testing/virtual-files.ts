@@ -32,6 +32,7 @@ export interface VirtualCopy {
 export class VirtualStore implements CheckpointStore, Files {
   readonly #kept = new Map<CheckpointId, Kept>();
   readonly #away = new Map<CheckpointId, Kept>();
+  readonly #uses = new Map<CheckpointId, number>();
   /** What `usage` answers. */
   room = { freeBytes: Number.MAX_SAFE_INTEGER, totalBytes: Number.MAX_SAFE_INTEGER };
 
@@ -118,6 +119,28 @@ export class VirtualStore implements CheckpointStore, Files {
 
   async *list() {
     for (const [id, { state }] of [...this.#kept]) yield { id, state };
+  }
+
+  async copies() {
+    const sealed = [...this.#kept].filter(([, { state }]) => state === 'sealed');
+    const sizes = sealed.flatMap(([, { content }]) => [...content.values()].map(({ length }) => length));
+    return {
+      bytes: sizes.reduce((sum, size) => sum + size, 0),
+      sealed: sealed.map(([id]) => id),
+      leftovers: [],
+    };
+  }
+
+  async has(id: CheckpointId): Promise<boolean> {
+    return this.#kept.get(id)?.state === 'sealed';
+  }
+
+  async lastUse(id: CheckpointId): Promise<number> {
+    return this.#uses.get(id) ?? 0;
+  }
+
+  async recordUse(id: CheckpointId, now: number): Promise<void> {
+    this.#uses.set(id, now);
   }
 
   async usage() {

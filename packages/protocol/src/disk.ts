@@ -34,6 +34,17 @@ export const diskViewSchema = z
       .object({ heldBytes: z.number().int(), wantedBytes: z.number().int() })
       .nullable()
       .meta({ description: 'Space reserved for a full disk: its present and its intended size.' }),
+    cache: z
+      .object({
+        bytes: z.number().int(),
+        limitBytes: z.number().int().nullable().meta({ description: 'Null: no bound.' }),
+      })
+      .nullable()
+      .default(null)
+      .meta({
+        description:
+          'What the checkpoints on this disk take, and from when on those that the store has are evicted. Null without a store.',
+      }),
     events: z
       .array(diskEventSchema)
       .meta({ description: 'The last 100 changes of the level, newest first.' }),

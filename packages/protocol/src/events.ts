@@ -153,6 +153,12 @@ export const EVENT_DATA = {
     parts: z.array(z.string()),
     durationMs: z.number(),
   }),
+  /** The store has the checkpoint, and the disk of the node had no room for it. The next start fetches it. */
+  'checkpoint.evicted': z.object({
+    checkpointId: idSchema('ckpt'),
+    node: z.string(),
+    freedBytes: z.number(),
+  }),
   /** A node that was given up came back with a run that others had gone on without. The state of the sandbox does not change. */
   'checkpoint.recovered': z.object({
     checkpointId: idSchema('ckpt'),

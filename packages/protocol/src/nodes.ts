@@ -36,10 +36,19 @@ export const nodeViewSchema = z
       memoryMb: z.number().int(),
       processors: z.number().int(),
       diskBytes: z.number().int(),
+      cacheBytes: z.number().int().nullable().default(null).meta({
+        description: 'How much of the disk its checkpoints may take; more is evicted. Null: no bound.',
+      }),
     }),
     used: z.object({
       memoryMb: z.number().int().meta({ description: 'What its running sandboxes are allowed together.' }),
       diskBytes: z.number().int(),
+      cacheBytes: z
+        .number()
+        .int()
+        .nullable()
+        .default(null)
+        .meta({ description: 'What its checkpoints take on its disk. Null when it has no store.' }),
       running: z
         .number()
         .int()

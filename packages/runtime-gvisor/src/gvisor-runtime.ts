@@ -411,8 +411,12 @@ export class GvisorRuntime implements Runtime {
   /** The store removes the content and the layers. */
   async discard({ id }: SealedCheckpoint): Promise<void> {
     await this.#warm.discard(id);
-    await this.#pools.preCreated.discard(id);
-    await this.#ctx.images.evict(id);
+    await this.releasePrepared(id);
+  }
+
+  async releasePrepared(checkpoint: CheckpointId): Promise<void> {
+    await this.#pools.preCreated.discard(checkpoint);
+    await this.#ctx.images.evict(checkpoint);
   }
 
   /** Running sandboxes go on. Removes everything that was made in advance, or kept in memory. */

@@ -5,6 +5,8 @@
  *   npm run test:cluster                                    200 faults, 20 sandboxes, seed 1
  *   TORPOR_FAULTS=50 TORPOR_SEED=7 npm run test:cluster     fewer faults, another seed
  *
+ * TORPOR_CLUSTER_RUNTIME=gvisor plays them in gVisor. The disks have no room, so that everything that may be evicted is.
+ *
  * In the end no two runs of a sandbox have beaten at the same time, every sandbox runs, is paused, or is `unknown` for a stated
  * reason, and everything that was said to be replicated is there.
  */
@@ -15,11 +17,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { CheckpointId, SandboxView, Torpor } from '@torpor/sdk';
 import { describe, expect, inject, it } from 'vitest';
 import { linuxProcesses } from '../../../packages/host/src/processes/linux-processes.ts';
+import { whyNoGvisor } from '../../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { Random } from '../../seeded-random.ts';
 import { type ClusterWorld, makeClusterWorld, STORE } from '../cluster-world.ts';
-import { beatCommand, overlaps, parseBeats, type Run, runsOf } from './beats.ts';
+import { type Beat, beatCommand, overlaps, parseBeats, type Run, runsOf } from './beats.ts';
 import { Client } from './client.ts';
 import { afflict, drawFault, type Fault, type Timing } from './faults.ts';
+import { GVISOR_BEAT_COMMAND, GvisorBeatReader } from './gvisor-beats.ts';
 import { SupervisedNode } from './supervised-node.ts';
 
 const FAULTS = Number(process.env['TORPOR_FAULTS'] ?? 200);
@@ -27,75 +31,97 @@ const SANDBOXES = Number(process.env['TORPOR_SANDBOXES'] ?? 20);
 const SEED = Number(process.env['TORPOR_SEED'] ?? 1);
 /** How many faults there are at a time. With three nodes, one is always left. */
 const AT_ONCE = 2;
-const TIMING: Timing = { leaseMs: 6_000, stopMs: 2_000 };
+const RUNTIME = process.env['TORPOR_CLUSTER_RUNTIME'] === 'gvisor' ? 'gvisor' : 'process';
+const TIMING: Timing =
+  RUNTIME === 'gvisor' ? { leaseMs: 10_000, stopMs: 4_000 } : { leaseMs: 6_000, stopMs: 2_000 };
 /** How many of the checkpoints are started from in the end. */
 const TRIED = 30;
 
 const postgres = inject('postgresUrl');
 
-describe.skipIf(postgres === null)(`three nodes under random faults, with the store in ${STORE}`, () => {
-  it('never run a sandbox twice, and lose nothing that they said is replicated', async () => {
-    const directory = await mkdtemp(join(tmpdir(), 'torpor-split-brain-'));
-    const beats = join(directory, 'beats');
-    await mkdir(beats);
-    await chmod(beats, 0o1777);
-    await chmod(directory, 0o711);
-    await using world = await makeClusterWorld(postgres ?? '', {
-      linked: true,
-      logs: directory,
-      settings: [
-        `engine.nodeLeaseMs=${TIMING.leaseMs}ms`,
-        `engine.nodeStopMs=${TIMING.stopMs}ms`,
-        // A checkpoint that was acknowledged is looked at in the end.
-        'engine.keepPrevious=1000',
-        'engine.reconcileEveryMs=2s',
-      ],
-    });
-    const nodes = ['a', 'b', 'c'].map((name) => new SupervisedNode(world, name));
-    const clients: Client[] = [];
-    const seeds = new Random(SEED);
-    for (let i = 0; i < SANDBOXES; i++) {
-      const { torpor } = await (nodes[i % nodes.length] as SupervisedNode).ready();
-      const { id } = await torpor.sandboxes.create({
-        idleSeconds: 86_400,
-        fallback: ['files', 'previous'],
-        services: [{ name: 'beat', command: beatCommand(beats) }],
-        ...(i % 2 === 0 ? { checkpointEverySeconds: 15 } : {}),
+const noGvisor = RUNTIME === 'gvisor' ? await whyNoGvisor() : null;
+
+describe.skipIf(postgres === null || noGvisor !== null)(
+  `three nodes on ${RUNTIME} under random faults, with the store in ${STORE}`,
+  () => {
+    it('never run a sandbox twice, and lose nothing that they said is replicated', async () => {
+      const directory = await mkdtemp(join(tmpdir(), 'torpor-split-brain-'));
+      const beats = join(directory, 'beats');
+      await mkdir(beats);
+      await chmod(beats, 0o1777);
+      await chmod(directory, 0o711);
+      await using world = await makeClusterWorld(postgres ?? '', {
+        linked: true,
+        runtime: RUNTIME,
+        logs: directory,
+        settings: [
+          `engine.nodeLeaseMs=${TIMING.leaseMs}ms`,
+          `engine.nodeStopMs=${TIMING.stopMs}ms`,
+          // A checkpoint that was acknowledged is looked at in the end.
+          'engine.keepPrevious=1000',
+          'engine.reconcileEveryMs=2s',
+          'engine.diskEveryMs=2s',
+          'store.cacheBytes=1',
+        ],
       });
-      clients.push(new Client(id, nodes, new Random(seeds.below(2 ** 31))));
-    }
-    await untilReplicated(world);
+      const nodes = ['a', 'b', 'c'].map((name) => new SupervisedNode(world, name));
+      const reader =
+        RUNTIME === 'gvisor'
+          ? new GvisorBeatReader(() => nodes.flatMap(({ dataDir }) => dataDir ?? []))
+          : undefined;
+      const command = RUNTIME === 'gvisor' ? GVISOR_BEAT_COMMAND : beatCommand(beats);
+      const clients: Client[] = [];
+      const seeds = new Random(SEED);
+      // Every node can start from the templates then.
+      for (const node of nodes) await node.ready();
+      await untilReplicated(world);
+      for (let i = 0; i < SANDBOXES; i++) {
+        const { torpor } = await (nodes[i % nodes.length] as SupervisedNode).ready();
+        const { id } = await torpor.sandboxes.create({
+          idleSeconds: 86_400,
+          fallback: ['files', 'previous'],
+          services: [{ name: 'beat', command }],
+          ...(i % 2 === 0 ? { checkpointEverySeconds: 15 } : {}),
+        });
+        clients.push(new Client(id, nodes, new Random(seeds.below(2 ** 31))));
+      }
+      await untilReplicated(world);
 
-    const began = performance.now();
-    const counts = await play(world, nodes, clients, seeds);
-    const seconds = (performance.now() - began) / 1_000;
-    console.log(`seed ${SEED}: ${FAULTS} faults in ${seconds.toFixed(0)} s:`, counts);
-    console.log('starts of the nodes:', Object.fromEntries(nodes.map(({ name, starts }) => [name, starts])));
-    console.log('answers to the clients:', sum(clients.map(({ answers }) => answers)));
+      const began = performance.now();
+      const counts = await play(world, nodes, clients, seeds);
+      const seconds = (performance.now() - began) / 1_000;
+      console.log(`seed ${SEED}: ${FAULTS} faults in ${seconds.toFixed(0)} s:`, counts);
+      console.log(
+        'starts of the nodes:',
+        Object.fromEntries(nodes.map(({ name, starts }) => [name, starts])),
+      );
+      console.log('answers to the clients:', sum(clients.map(({ answers }) => answers)));
 
-    for (const node of nodes) await node.ready();
-    const { torpor } = await (nodes[0] as SupervisedNode).ready();
-    const views = await untilSettled(torpor, clients);
-    const runs = await readRuns(beats, clients);
-    console.log(
-      `${[...runs.values()].flat().length} runs, ${[...runs.values()].flat().reduce((all, run) => all + run.beats, 0)} beats`,
-    );
-    const twice = [...runs].flatMap(([id, of]) => overlaps(of).map((text) => `${id}: ${text}`));
-    expect.soft(twice, 'runs of one sandbox at the same time').toEqual([]);
-    expect
-      .soft(clients.flatMap(({ id, unexpected }) => unexpected.map((text) => `${id}: ${text}`)))
-      .toEqual([]);
-    expect.soft(views.filter((view) => !isAccountedFor(view))).toEqual([]);
-    expect.soft(await lostCheckpoints(world, clients)).toEqual([]);
-    expect.soft(await lostNumbers(torpor, world, clients)).toEqual([]);
-    expect.soft(await unusable(torpor, clients, seeds)).toEqual([]);
+      for (const node of nodes) await node.ready();
+      const { torpor } = await (nodes[0] as SupervisedNode).ready();
+      const views = await untilSettled(torpor, clients);
+      const runs = reader === undefined ? await readRuns(beats, clients) : runsIn(reader.stop(), clients);
+      expect.soft([...runs].filter(([, of]) => of.length === 0)).toEqual([]);
+      console.log(
+        `${[...runs.values()].flat().length} runs, ${[...runs.values()].flat().reduce((all, run) => all + run.beats, 0)} beats`,
+      );
+      const twice = [...runs].flatMap(([id, of]) => overlaps(of).map((text) => `${id}: ${text}`));
+      expect.soft(twice, 'runs of one sandbox at the same time').toEqual([]);
+      expect
+        .soft(clients.flatMap(({ id, unexpected }) => unexpected.map((text) => `${id}: ${text}`)))
+        .toEqual([]);
+      expect.soft(views.filter((view) => !isAccountedFor(view))).toEqual([]);
+      expect.soft(await lostCheckpoints(world, clients)).toEqual([]);
+      expect.soft(await lostNumbers(torpor, world, clients)).toEqual([]);
+      expect.soft(await unusable(torpor, clients, seeds)).toEqual([]);
 
-    await Promise.all(nodes.map((node) => node.release()));
-    for await (const { id } of torpor.sandboxes.list()) await torpor.sandboxes.kill(id);
-    await expect.poll(() => processesOf(clients), { timeout: 30_000 }).toEqual([]);
-    await rm(directory, { recursive: true });
-  });
-});
+      await Promise.all(nodes.map((node) => node.release()));
+      for await (const { id } of torpor.sandboxes.list()) await torpor.sandboxes.kill(id);
+      await expect.poll(() => processesOf(clients), { timeout: 30_000 }).toEqual([]);
+      await rm(directory, { recursive: true });
+    });
+  },
+);
 
 /** Resolves when all faults have happened, and are over. */
 async function play(
@@ -149,6 +175,13 @@ async function untilSettled(torpor: Torpor, clients: readonly Client[]): Promise
 function isAccountedFor({ state, evidence, reason }: SandboxView): boolean {
   if (evidence === 'unknown') return reason !== null;
   return state === 'running' || state === 'paused';
+}
+
+function runsIn(
+  beats: ReadonlyMap<string, readonly Beat[]>,
+  clients: readonly Client[],
+): ReadonlyMap<string, readonly Run[]> {
+  return new Map(clients.map(({ id }) => [id, runsOf(beats.get(id) ?? [])]));
 }
 
 async function readRuns(

@@ -13,6 +13,8 @@ export class SupervisedNode {
   /** Before the next start; then the usual time again. */
   restartAfterMs = RESTART_MS;
   starts = 0;
+  /** Undefined before the first start. */
+  dataDir: string | undefined;
   /** Why a start has failed. */
   readonly refusals: string[] = [];
   #stopping = false;
@@ -43,6 +45,7 @@ export class SupervisedNode {
       try {
         this.running = await world.start(this.name);
         this.starts++;
+        this.dataDir = this.running.dataDir;
       } catch (thrown) {
         this.refusals.push(String(thrown));
         await delay(RESTART_MS);

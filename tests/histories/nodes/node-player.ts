@@ -110,6 +110,8 @@ export class NodePlayer {
         return;
       case 'upload':
         return this.#round(step.node, (server) => server.engine.replicate());
+      case 'evict':
+        return this.#round(step.node, (server) => server.engine.keepCacheBound());
       case 'reconcile':
         return this.#round(step.node, (server) => server.engine.reconcile());
       case 'sweep':

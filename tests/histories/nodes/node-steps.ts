@@ -16,7 +16,7 @@ export type NodeStep =
   | { readonly do: 'fence' | 'forget' | 'back'; readonly node: number }
   | { readonly do: 'cordon' | 'uncordon' | 'drain' | 'drain round'; readonly node: number }
   | { readonly do: 'store'; readonly node: number; readonly isAway: boolean }
-  | { readonly do: 'upload' | 'reconcile' | 'sweep' | 'inspect'; readonly node: number }
+  | { readonly do: 'upload' | 'evict' | 'reconcile' | 'sweep' | 'inspect'; readonly node: number }
   | { readonly do: 'advance'; readonly ms: number }
   | { readonly do: 'settle' };
 
@@ -54,6 +54,7 @@ const step: fc.Arbitrary<NodeStep> = fc.oneof(
     arbitrary: fc.record({ do: fc.constant('store' as const), node, isAway: fc.boolean() }),
   },
   steps(5, 'upload'),
+  steps(3, 'evict'),
   steps(4, 'reconcile', 'sweep', 'inspect'),
   { weight: 1, arbitrary: fc.record({ do: fc.constant('advance' as const), ms: fc.nat(400_000) }) },
   { weight: 10, arbitrary: fc.constant({ do: 'settle' as const }) },

@@ -11,6 +11,7 @@ import {
   openGate,
   type Runtime,
   randomIds,
+  STORE_SETTINGS,
 } from '@torpor/engine';
 import {
   type FreshDatabase,
@@ -21,7 +22,7 @@ import {
   MemoryRuntime,
   VirtualStore,
 } from '@torpor/engine/testing';
-import { type SandboxId, TorporError } from '@torpor/protocol';
+import { defaultsOf, type SandboxId, TorporError } from '@torpor/protocol';
 import { CrashSwitch } from '../crash-switch.ts';
 
 export interface NodeServer {
@@ -131,6 +132,8 @@ export class NodeWorld {
       ownsDataDirectory: true,
       dataDirectoryId: `directory-of-${name}`,
       replicas,
+      // No room: everything that may be evicted is.
+      storeSettings: { ...defaultsOf(STORE_SETTINGS), cacheBytes: 1, cachePercent: 0 },
       cluster: {
         name,
         address: `http://${name}.test:7676`,

@@ -25,6 +25,7 @@ export const define: Define = (command, handler) => {
           `${node.used.paused}`,
           `${node.used.memoryMb}/${node.capacity.memoryMb} MB`,
           `${bytes(node.capacity.diskBytes - node.used.diskBytes)} free`,
+          cacheText(node),
           node.version,
           node.address,
         ]);
@@ -32,7 +33,7 @@ export const define: Define = (command, handler) => {
           items.length === 0
             ? 'This server is alone. docs/many-machines.md says how to run several nodes.'
             : columns(
-                ['NODE', 'STATE', 'RUNNING', 'PAUSED', 'MEMORY', 'DISK', 'VERSION', 'ADDRESS'],
+                ['NODE', 'STATE', 'RUNNING', 'PAUSED', 'MEMORY', 'DISK', 'CACHE', 'VERSION', 'ADDRESS'],
                 rows,
                 cli.io.colors,
               ),
@@ -129,6 +130,13 @@ function stateOf({ state, cordoned, draining, drain }: NodeView): string {
   return cordoned ? 'cordoned' : 'alive';
 }
 
+/** What the checkpoints take on the disk of the node, and the bound for it. */
+function cacheText({ capacity, used }: NodeView): string {
+  if (used.cacheBytes === null) return '-';
+  const limit = capacity.cacheBytes === null ? '' : ` of ${bytes(capacity.cacheBytes)}`;
+  return `${bytes(used.cacheBytes)}${limit}`;
+}
+
 function drainText({ drain }: NodeView): string {
   if (drain === null) return 'not drained';
   const { moved, replicated, left, endedAt, failures } = drain;
@@ -145,6 +153,7 @@ function nodeText(node: NodeView, now: number): string {
     `sandboxes: ${used.running} running, ${used.paused} paused${used.unknown === 0 ? '' : `, ${used.unknown} unknown`}`,
     `memory: ${used.memoryMb} of ${capacity.memoryMb} MB, ${capacity.processors} processors`,
     `disk: ${bytes(capacity.diskBytes - used.diskBytes)} of ${bytes(capacity.diskBytes)} free`,
+    ...(used.cacheBytes === null ? [] : [`checkpoints on the disk: ${cacheText(node)}`]),
     ...(node.drain === null ? [] : [`drain: ${drainText(node)}`]),
   ].join('\n');
 }

@@ -3,6 +3,7 @@ import type { DiskLevel } from '@torpor/protocol';
 import { type SettingView, Torpor, TorporError } from '@torpor/sdk';
 import manifest from '../../package.json' with { type: 'json' };
 import { type Connection, canConnect, portOf } from '../connection.ts';
+import { bytes } from '../human-units.ts';
 import type { Check } from './check.ts';
 import { checkSettings, readSettings } from './settings.ts';
 
@@ -76,6 +77,7 @@ async function checkKey(torpor: Torpor, apiKey: string | undefined, dataDir: str
       ...runtimes.map(runtimeCheck),
       ...(await checkSessions(torpor)),
       ...(await checkNodes(torpor)),
+      ...(await checkCache(torpor)),
       ...checkSettings(settings),
     ];
     return { checks: [{ is: 'good', what, detail: 'is accepted by the server' }, ...rest], settings };
@@ -120,6 +122,20 @@ async function checkNodes(torpor: Torpor): Promise<Check[]> {
       return { is: 'note', what, detail: `${detail}; ${draining ? 'drained' : 'cordoned'}`, todo };
     },
   );
+}
+
+/** What the checkpoints take on the disk of the server that answers; no line without a store, or with the key of a user. */
+async function checkCache(torpor: Torpor): Promise<Check[]> {
+  const cache = (await torpor.disk().catch(() => undefined))?.cache;
+  if (cache === undefined || cache === null) return [];
+  const what = 'Checkpoints on the disk';
+  const { bytes: used, limitBytes: limit } = cache;
+  if (limit === null) return [{ is: 'good', what, detail: `${bytes(used)}, without a bound` }];
+  const detail = `${bytes(used)} of ${bytes(limit)}`;
+  if (used <= limit) return [{ is: 'good', what, detail }];
+  const todo =
+    'What is left is in use or not in the store yet. See whether the store takes checkpoints, or raise store.cachePercent.';
+  return [{ is: 'note', what, detail: `${detail}, and nothing more can be evicted now`, todo }];
 }
 
 function runtimeCheck({ name, capabilities: can }: Awaited<ReturnType<Torpor['runtimes']>>[number]): Check {

@@ -1,5 +1,6 @@
 /** The nodes of a cluster: how they are, what runs on each, and how to take one away. */
 import type { NodeView, SandboxState } from '@torpor/sdk';
+import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { href } from '../shell/router.ts';
 import { canChange, torpor } from '../shell/session.ts';
@@ -139,7 +140,14 @@ function Row({ node, reload }: { readonly node: NodeView; readonly reload: () =>
         used={used.memoryMb * MEGABYTE}
         capacity={capacity.memoryMb * MEGABYTE}
       />
-      <Use title={`Disk of ${name}`} used={used.diskBytes} capacity={capacity.diskBytes} />
+      <Use title={`Disk of ${name}`} used={used.diskBytes} capacity={capacity.diskBytes}>
+        {used.cacheBytes !== null && (
+          <div class="small quiet">
+            checkpoints {bytes(used.cacheBytes)}
+            {capacity.cacheBytes !== null && ` of ${bytes(capacity.cacheBytes)}`}
+          </div>
+        )}
+      </Use>
       <td>{version}</td>
       <td class="act">{canChange() && <Actions node={node} reload={reload} />}</td>
     </tr>
@@ -150,9 +158,10 @@ interface UseProps {
   readonly title: string;
   readonly used: number;
   readonly capacity: number;
+  readonly children?: ComponentChildren;
 }
 
-function Use({ title, used, capacity }: UseProps) {
+function Use({ title, used, capacity, children }: UseProps) {
   const share = capacity === 0 ? 0 : used / capacity;
   return (
     <td class="number">
@@ -162,6 +171,7 @@ function Use({ title, used, capacity }: UseProps) {
         share={share}
         weight={share > 0.95 ? 'bad' : share > 0.8 ? 'warn' : 'plain'}
       />
+      {children}
     </td>
   );
 }

@@ -71,7 +71,8 @@ export async function start(ctx: Context, handle: OperationHandle, accepted: San
       if (withoutFiles.has(source.checkpoint.id)) continue;
       sandbox = await recordSource(ctx, operation, sandbox, source, firstFault);
       try {
-        await startFrom(ctx, handle, sandbox, source, skipped);
+        await ctx.cache.hold(source.checkpoint.id, () => startFrom(ctx, handle, sandbox, source, skipped));
+        await recordUse(ctx, source);
         started = true;
         break;
       } catch (thrown) {
@@ -97,6 +98,16 @@ export async function start(ctx: Context, handle: OperationHandle, accepted: San
   if (started) await passFaultPoint(ctx, operation, 'start-committed');
   trace.enter('open');
   await openTrafficGate(ctx, sandbox.id);
+}
+
+/** For the order in which checkpoints are evicted. The sandbox runs, even when this fails. */
+async function recordUse({ replicator, store, clock, report }: Context, { checkpoint }: StartSource) {
+  if (replicator === undefined || checkpoint.external) return;
+  await store
+    .recordUse(checkpoint.id, clock.now())
+    .catch((error: unknown) =>
+      report('the use of a checkpoint was not recorded', { checkpointId: checkpoint.id, error }),
+    );
 }
 
 function skippedBy(fault: TorporError, { checkpoint, mode }: StartSource): Skipped {

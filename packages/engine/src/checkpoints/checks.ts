@@ -267,7 +267,17 @@ function whyUnusable(checkpoint: Checkpoint, verdict: MemoryVerdict): string | n
 }
 
 /** Reads every byte of the checkpoint, and records and returns its health. */
-export async function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
+export function verifyCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
+  return ctx.cache.hold(checkpoint.id, () => verifyHeld(ctx, checkpoint));
+}
+
+/** For an evicted checkpoint: asks the store whether it has every object, instead of fetching them to read their contents. */
+export async function lookInStore(ctx: Context, checkpoint: Checkpoint): Promise<void> {
+  const { checks } = await checkParts(ctx, checkpoint);
+  await recordChecks(ctx, checkpoint, checks, { scrubbedAt: ctx.clock.now(), verifiedAt: null });
+}
+
+async function verifyHeld(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
   const checks: PartCheck[] = [];
   for (const part of partsOf(checkpoint)) {
     let check = await verifyPart(ctx, checkpoint, part);

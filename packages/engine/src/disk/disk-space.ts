@@ -26,17 +26,16 @@ type ThresholdSettings = Pick<
   'diskLowBytes' | 'diskLowPercent' | 'diskRefuseBytes' | 'diskRefusePercent'
 >;
 
-/** A threshold is the smaller of its bytes and its share of the disk; a value of 0 is ignored. */
+/** The smaller of a number of bytes and a share of the disk; a value of 0 is ignored. 0 when both are 0. */
+export function boundOf(bytes: number, percent: number, totalBytes: number): number {
+  const share = Math.floor((totalBytes * percent) / 100);
+  return bytes > 0 && share > 0 ? Math.min(bytes, share) : Math.max(bytes, share);
+}
+
 export function thresholdsOf(settings: ThresholdSettings, totalBytes: number): DiskThresholds {
-  const threshold = (bytes: number, percent: number) => {
-    const share = Math.floor((totalBytes * percent) / 100);
-    return bytes > 0 && share > 0 ? Math.min(bytes, share) : Math.max(bytes, share);
-  };
-  const refuseBytes = threshold(settings.diskRefuseBytes, settings.diskRefusePercent);
-  return {
-    lowBytes: Math.max(refuseBytes, threshold(settings.diskLowBytes, settings.diskLowPercent)),
-    refuseBytes,
-  };
+  const refuseBytes = boundOf(settings.diskRefuseBytes, settings.diskRefusePercent, totalBytes);
+  const lowBytes = boundOf(settings.diskLowBytes, settings.diskLowPercent, totalBytes);
+  return { lowBytes: Math.max(refuseBytes, lowBytes), refuseBytes };
 }
 
 /** A disk whose reserve was released is full, also while part of the released space is still free. */

@@ -13,7 +13,10 @@ import { moveFencedRuns } from './recovered-runs.ts';
 /** The `home` of a database that nodes share. No data directory has this id. */
 const SHARED_HOME = '(nodes)';
 
-type JoinContext = Pick<Context, 'clock' | 'settings' | 'report' | 'dataDirectoryId' | 'disk' | 'runtimes'>;
+type JoinContext = Pick<
+  Context,
+  'clock' | 'settings' | 'report' | 'dataDirectoryId' | 'disk' | 'cache' | 'runtimes'
+>;
 
 export class Membership {
   readonly name: string;
@@ -66,9 +69,11 @@ export class Membership {
     // Read before the statement is sent: the guard must never take the lease for longer than the database does.
     const sentAt = cluster.guard?.now();
     const { totalBytes = 0, freeBytes = 0 } = ctx.disk.state ?? {};
+    const cache = ctx.cache.state;
     const rows = await this.#renewals.transaction((tx) =>
       tx.query(
         `UPDATE nodes SET lease_until = {now} + $4, disk_bytes = $5, disk_free_bytes = $6, fingerprint = $7, fenced_at = NULL,
+           cache_bytes = $8, cache_limit_bytes = $9,
            held_since = CASE WHEN lease_until > {now} THEN held_since ELSE {now} END
          WHERE name = $1 AND epoch = $2 AND data_directory_id = $3 AND forgotten = 0 RETURNING name`,
         [
@@ -79,6 +84,8 @@ export class Membership {
           totalBytes,
           freeBytes,
           fingerprintOf(ctx),
+          cache?.bytes ?? null,
+          cache?.limitBytes ?? null,
         ],
       ),
     );

@@ -29,6 +29,9 @@ export interface Node {
   readonly processors: number;
   readonly diskBytes: number;
   readonly diskFreeBytes: number;
+  /** What its checkpoints take on its disk, and their bound. Null: it has no store, or no bound. */
+  readonly cacheBytes: number | null;
+  readonly cacheLimitBytes: number | null;
   readonly fingerprint: Readonly<Record<string, string>>;
   readonly cordoned: boolean;
   readonly draining: boolean;
@@ -39,7 +42,7 @@ export interface Node {
 }
 
 const COLUMNS = `name, address, data_directory_id, epoch, lease_until, held_since, joined_at, fenced_at, version, memory_mb,
-  processors, disk_bytes, disk_free_bytes, fingerprint, cordoned, draining, drain, forgotten, {now} AS read_at`;
+  processors, disk_bytes, disk_free_bytes, cache_bytes, cache_limit_bytes, fingerprint, cordoned, draining, drain, forgotten, {now} AS read_at`;
 
 interface NodeRow extends Row {
   readonly name: string;
@@ -55,6 +58,8 @@ interface NodeRow extends Row {
   readonly processors: number;
   readonly disk_bytes: number;
   readonly disk_free_bytes: number;
+  readonly cache_bytes: number | null;
+  readonly cache_limit_bytes: number | null;
   readonly fingerprint: string;
   readonly cordoned: number;
   readonly draining: number;
@@ -78,6 +83,8 @@ function toNode(row: NodeRow): Node {
     processors: row.processors,
     diskBytes: row.disk_bytes,
     diskFreeBytes: row.disk_free_bytes,
+    cacheBytes: row.cache_bytes,
+    cacheLimitBytes: row.cache_limit_bytes,
     fingerprint: JSON.parse(row.fingerprint),
     cordoned: row.cordoned === 1,
     draining: row.draining === 1,

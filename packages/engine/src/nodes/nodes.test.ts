@@ -52,6 +52,52 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
     });
   });
 
+  it('refuse a machine on which another store answers at the same address, and change nothing', async () => {
+    const replicas = new MemoryReplicas(new VirtualStore());
+    await expectRefused(() => cluster.start('c', { parts: { replicas } }), {
+      code: 'conflict',
+      message: expect.stringContaining('is not the one that has the checkpoints'),
+    });
+    expect([...replicas.objects]).toEqual([]);
+  });
+
+  it('refuse a machine that may not use the bucket, and change nothing', async () => {
+    const replicas = new MemoryReplicas(new VirtualStore(), undefined, cluster.bucket);
+    replicas.failure = new TorporError('forbidden', 'The store refuses.', { details: { fault: 'refusing' } });
+    await expectRefused(() => cluster.start('c', { parts: { replicas } }), {
+      code: 'forbidden',
+    });
+  });
+
+  it('agree on one store when two are first at the same time: the node with the other one is refused', async () => {
+    const fresh = await makeCluster();
+    try {
+      const gate = Promise.withResolvers<void>();
+      const other = Object.assign(new MemoryReplicas(new VirtualStore()), {
+        gate: gate.promise,
+        newKey: () => 'identity/store-of-x',
+      });
+      const late = fresh.start('x', { parts: { replicas: other } });
+      late.catch(() => {});
+      const isWriting = async () =>
+        (await fresh.fresh.db.query("SELECT key FROM stored_objects WHERE kind = 'identity'")).length > 0;
+      await expect.poll(isWriting).toBe(true);
+      await fresh.start('y');
+      gate.resolve();
+      await expect(late).rejects.toThrow(/is not the one that has the checkpoints/);
+    } finally {
+      await fresh.dispose();
+    }
+  });
+
+  it('know of each other what their checkpoints take on the disk, and the bound for it', async () => {
+    await a.engine.keepCacheBound();
+    await a.engine.renewLease();
+    const { capacity, used } = await b.engine.node('a');
+    expect(used.cacheBytes).toBeGreaterThan(0);
+    expect(capacity.cacheBytes).toBeGreaterThan(used.cacheBytes ?? 0);
+  });
+
   it('refuse a machine without the data key of the store, and change nothing', async () => {
     const replicas = Object.assign(new MemoryReplicas(new VirtualStore(), undefined, cluster.bucket), {
       hasKey: () => false,

@@ -110,6 +110,15 @@ export interface Verified {
   readonly digested: number;
 }
 
+/** What this machine has of checkpoints and layers. */
+export interface LocalCopies {
+  /** Of the content of sealed checkpoints and of sealed layers; a layer counts once. */
+  readonly bytes: number;
+  readonly sealed: readonly CheckpointId[];
+  /** Checkpoints whose removal has begun, and was interrupted or could not end yet. */
+  readonly leftovers: readonly CheckpointId[];
+}
+
 export interface StoredCheckpoint {
   readonly id: CheckpointId;
   readonly state: 'staged' | 'sealed' | 'removing';
@@ -195,4 +204,12 @@ export interface CheckpointStore {
    */
   list(): AsyncIterable<StoredCheckpoint>;
   usage(): Promise<{ readonly freeBytes: number; readonly totalBytes: number }>;
+  /** Measures each checkpoint and layer once, because they do not change. */
+  copies(signal?: AbortSignal): Promise<LocalCopies>;
+  /** Whether this machine has anything of the sealed checkpoint. */
+  has(id: CheckpointId): Promise<boolean>;
+  /** Milliseconds: the last `recordUse`, or the seal. 0 for a checkpoint that is not here. Survives a restart. */
+  lastUse(id: CheckpointId): Promise<number>;
+  /** Does nothing for a checkpoint that is not here. */
+  recordUse(id: CheckpointId, now: number): Promise<void>;
 }

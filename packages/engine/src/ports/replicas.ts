@@ -40,7 +40,7 @@ export interface Replicas {
   /** Whether this server has the data key. */
   hasKey(keyId: string): boolean;
   /** A key that was never used before. */
-  newKey(of: ReplicaPart | { readonly kind: 'marker'; readonly subject: string }): string;
+  newKey(of: ReplicaPart | { readonly kind: 'marker' | 'identity'; readonly subject: string }): string;
 
   /** What a sealed checkpoint consists of. Throws as `CheckpointStore.read` does. */
   partsOf(id: CheckpointId, signal: AbortSignal): Promise<readonly ReplicaPart[]>;
@@ -53,6 +53,12 @@ export interface Replicas {
     key: string,
     signal: AbortSignal,
   ): Promise<StoredReplica>;
+  /** Stores the object whose key tells this store from every other one. The same key may be stored again. */
+  uploadIdentity(key: string, signal: AbortSignal): Promise<StoredReplica>;
+  /** Whether the store has an object under this key. */
+  has(key: string, signal: AbortSignal): Promise<boolean>;
+  /** Writes, lists, reads and deletes one small object. Throws the error of the first step that failed. */
+  probe(signal: AbortSignal): Promise<void>;
   /**
    * Brings back the parts that this machine does not have, or has damaged, and returns them. Every part is fetched and verified
    * before it takes its place; parts that are intact do not change. With `contents` the content of every part is read to find
@@ -64,6 +70,12 @@ export interface Replicas {
     look: 'presence' | 'contents',
     signal: AbortSignal,
   ): Promise<readonly ReplicaPart[]>;
+  /**
+   * Removes what this machine has of a checkpoint that the store has: the content, and the layers that no other checkpoint
+   * here and no instance needs. `fetch` brings it back, also after a crash in between. The caller ensures that nothing uses the
+   * checkpoint. `transitioning` while a backup is taken.
+   */
+  evict(id: CheckpointId): Promise<void>;
   /** Throws when the store does not have an object. */
   requirePresent(objects: readonly ReplicaObject[], signal: AbortSignal): Promise<void>;
   /** Deletes an object, and what an unfinished upload of it has left. Does nothing when there is none. */

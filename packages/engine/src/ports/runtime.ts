@@ -261,4 +261,9 @@ export interface Runtime {
   verify(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
   /** Frees what is kept outside the checkpoint store. Succeeds when nothing is there. */
   discard(checkpoint: SealedCheckpoint, signal: AbortSignal): Promise<void>;
+  /**
+   * Gives up what was made in advance for starts from the checkpoint, because its bytes are about to leave this machine.
+   * Absent: nothing is made in advance.
+   */
+  releasePrepared?(checkpoint: CheckpointId): Promise<void>;
 }

@@ -64,10 +64,16 @@ function viewNode(ctx: Context, node: Node, use: Use | undefined): NodeView {
     version: node.version,
     cordoned: node.cordoned,
     draining: node.draining,
-    capacity: { memoryMb: node.memoryMb, processors: node.processors, diskBytes: node.diskBytes },
+    capacity: {
+      memoryMb: node.memoryMb,
+      processors: node.processors,
+      diskBytes: node.diskBytes,
+      cacheBytes: node.cacheLimitBytes,
+    },
     used: {
       memoryMb: use?.memory_mb ?? 0,
       diskBytes: Math.max(0, node.diskBytes - node.diskFreeBytes),
+      cacheBytes: node.cacheBytes,
       running: use?.running ?? 0,
       paused: use?.paused ?? 0,
       unknown: use?.unknown ?? 0,

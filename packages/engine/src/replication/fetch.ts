@@ -31,6 +31,7 @@ export async function fetchReplica(
   const objects = await objectsOf(ctx.db, checkpointId);
   let fetched: Awaited<ReturnType<typeof replicas.fetch>>;
   try {
+    await ctx.replicator.requireStore(signal);
     fetched = await replicas.fetch(checkpointId, objects, look, signal);
   } catch (thrown) {
     signal.throwIfAborted();
@@ -54,6 +55,11 @@ export async function fetchReplica(
   return true;
 }
 
+/** Whether a failed look shows that the store has lost an object. */
+export function provesLoss({ code }: TorporError): boolean {
+  return code === 'checkpoint_missing' || code === 'checkpoint_corrupt';
+}
+
 /** Null when the store has every object of the checkpoint; otherwise the error that says what is wrong. */
 export async function replicaFault(
   ctx: Context,
@@ -62,13 +68,16 @@ export async function replicaFault(
 ): Promise<TorporError | null> {
   if (ctx.replicator === undefined)
     return unreadable(checkpoint, 'it is in a store, and this server has none (--store)', undefined);
-  const { replicas } = ctx.replicator;
+  const { replicator } = ctx;
   const objects = await objectsOf(ctx.db, checkpoint.id);
   const looking = withTimeout(
     ctx.clock,
     ms,
     'Asking the store',
-    (signal) => replicas.requirePresent(objects, signal),
+    async (signal) => {
+      await replicator.requireStore(signal);
+      await replicator.replicas.requirePresent(objects, signal);
+    },
     ctx.stopping,
   );
   return looking.then(
@@ -83,8 +92,7 @@ export async function replicaFault(
  */
 function asReadFailure(checkpoint: Checkpoint, thrown: unknown): TorporError {
   const error = TorporError.from(thrown);
-  if (error.code === 'checkpoint_missing' || error.code === 'checkpoint_corrupt' || error.code === 'internal')
-    return error;
+  if (provesLoss(error) || error.code === 'internal') return error;
   if (error.code === 'storage_full' && error.toBody().details?.['fault'] === undefined) return error;
   return unreadable(checkpoint, error.message, error);
 }

@@ -8,8 +8,8 @@ import type { CheckpointId } from '@torpor/protocol';
 import type { Queryable, Row, Transaction } from '../ports/database.ts';
 import type { ReplicaObject, ReplicaPart, StoredReplica } from '../ports/replicas.ts';
 
-/** The marker is an object too, but not a part that is fetched. */
-export type ObjectSubject = ReplicaPart | { readonly kind: 'marker'; readonly subject: string };
+/** The marker of a checkpoint and the identity of the store are objects too, but no parts that are fetched. */
+export type ObjectSubject = ReplicaPart | { readonly kind: 'marker' | 'identity'; readonly subject: string };
 
 interface ObjectRow extends Row {
   readonly key: string;
@@ -173,12 +173,21 @@ export async function forgetObject(tx: Transaction, key: string): Promise<void> 
   await tx.query("DELETE FROM stored_objects WHERE key = $1 AND state = 'deleting'", [key]);
 }
 
-/** The stores and data keys that stored objects need. */
+/** Whether a server of this node has ever stored anything in the store that is still there. */
+export async function hasStored(db: Queryable, node: string, store: string): Promise<boolean> {
+  const rows = await db.query(
+    "SELECT key FROM stored_objects WHERE store = $1 AND node = $2 AND state = 'stored' LIMIT 1",
+    [store, node],
+  );
+  return rows.length > 0;
+}
+
+/** The stores and data keys that stored objects need. The identity of a store needs neither. */
 export async function neededStores(
   db: Queryable,
 ): Promise<{ readonly stores: readonly string[]; readonly keyIds: readonly string[] }> {
   const rows = await db.query<{ store: string; key_id: string }>(
-    "SELECT DISTINCT store, key_id FROM stored_objects WHERE state = 'stored' ORDER BY store, key_id",
+    "SELECT DISTINCT store, key_id FROM stored_objects WHERE state = 'stored' AND kind <> 'identity' ORDER BY store, key_id",
   );
   const unique = (values: readonly string[]) => [...new Set(values)];
   return {

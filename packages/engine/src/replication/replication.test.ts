@@ -1,7 +1,7 @@
 import { type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { databaseKinds } from '../../testing/fresh-database.ts';
-import { MemoryReplicas } from '../../testing/memory-replicas.ts';
+import { MemoryBucket, MemoryReplicas } from '../../testing/memory-replicas.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
 import type { Engine } from '../engine.ts';
 
@@ -19,10 +19,12 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
   let world: World;
   let engine: Engine;
   let replicas: MemoryReplicas;
+  let bucket: MemoryBucket;
   beforeEach(async () => {
+    bucket = new MemoryBucket();
     world = await makeWorld(kind, {
       parts: ({ store }) => {
-        replicas ??= new MemoryReplicas(store as World['store']);
+        replicas ??= new MemoryReplicas(store as World['store'], undefined, bucket);
         return { replicas };
       },
     });
@@ -65,6 +67,15 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     (await engine.events({ sandboxId: id, afterSeq: 0 }, 1_000))
       .filter(({ type }) => type === wanted)
       .map(({ data }) => data);
+
+  /** As on a server that has never used a store. */
+  async function forgetObjects(): Promise<void> {
+    await until(async () => (await engine.replication())?.waiting === 0);
+    await world.db.transaction(async (tx) => {
+      await tx.query('DELETE FROM checkpoint_objects');
+      await tx.query('DELETE FROM stored_objects');
+    });
+  }
 
   const objectsOf = (id: CheckpointId) => [...replicas.objects].filter((key) => key.includes(id));
 
@@ -250,12 +261,91 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     expect(await rows()).toEqual(before);
   });
 
+  describe('the identity of the store', () => {
+    const identities = () =>
+      world.db.query<{ key: string; state: string }>(
+        "SELECT key, state FROM stored_objects WHERE kind = 'identity'",
+      );
+    /** What answers at the same address, and has none of the objects. */
+    const another = () => new MemoryReplicas(world.store);
+
+    it('is stored and recorded once, at the first use', async () => {
+      const [first] = await identities();
+      expect(first).toMatchObject({ state: 'stored' });
+      expect(replicas.objects).toContain(first?.key);
+      await world.another({ replicas });
+      expect(await identities()).toEqual([first]);
+    });
+
+    it('shows that another store answers at the address: the server is refused, and nothing is changed', async () => {
+      await paused({ durability: 'replicated' });
+      const rows = () => world.db.query('SELECT key, state FROM stored_objects ORDER BY key');
+      const before = await rows();
+      const other = another();
+      await expect(world.another({ replicas: other })).rejects.toMatchObject({
+        code: 'conflict',
+        message: expect.stringContaining('is not the one that has the checkpoints'),
+      });
+      expect(await rows()).toEqual(before);
+      expect([...other.objects]).toEqual([]);
+    });
+
+    it('keeps a server that could not ask at its start from taking checkpoints for lost, and from storing any', async () => {
+      const { id, checkpoint } = await paused({ durability: 'replicated' });
+      const other = another();
+      other.failure = away();
+      const later = await world.another({ replicas: other });
+      other.failure = undefined;
+      world.store.takeAway(checkpoint);
+      await later.inspectCheckpoints();
+      expect(await later.get('org', id)).toMatchObject({ checkpointHealth: { health: 'unknown' } });
+      await expect(later.resume(caller, id)).rejects.toMatchObject({
+        code: 'checkpoint_unreadable',
+        message: expect.stringContaining('is not the one that has the checkpoints'),
+      });
+      const fresh = (await later.create(caller, {})).sandbox;
+      expect(await later.pause(caller, fresh.id, { durability: 'replicated' })).toMatchObject({
+        replicated: false,
+        replicatedReason: expect.stringContaining('is not the one that has the checkpoints'),
+      });
+      expect([...other.objects]).toEqual([]);
+    });
+
+    it('is stored again under another key after a crash before it was recorded', async () => {
+      const empty = new MemoryReplicas(world.store, 'memory://second');
+      await forgetObjects();
+      const crash = { pass: (point: string) => Promise.reject(new Error(`crash at ${point}`)) };
+      await world.another({ replicas: empty, faults: crash });
+      expect(await identities()).toMatchObject([{ state: 'writing' }]);
+      const [left] = [...empty.objects];
+      const next = await world.another({ replicas: empty });
+      await until(async () => (await identities()).length === 1, next);
+      const [recorded] = await identities();
+      expect(recorded).toMatchObject({ state: 'stored' });
+      expect(recorded?.key).not.toBe(left);
+      expect(empty.objects).toContain(recorded?.key);
+      expect(empty.objects).not.toContain(left);
+    });
+  });
+
+  it('refuses a first start with a store that lacks rights or does not exist, and starts when a known one does', async () => {
+    const forbidding = new MemoryReplicas(world.store, undefined, bucket);
+    forbidding.failure = refused();
+    // This server has stored something there before.
+    await world.another({ replicas: forbidding });
+    await forgetObjects();
+    await expect(world.another({ replicas: forbidding })).rejects.toMatchObject({
+      code: 'forbidden',
+    });
+    expect(await world.db.query('SELECT key FROM stored_objects')).toEqual([]);
+  });
+
   it('gives up what a killed server was writing, and stores it again under another key', async () => {
     replicas.gate = new Promise(() => {});
     const { checkpoint } = await paused();
     const writing = () => world.db.query('SELECT key FROM stored_objects WHERE subject = $1', [checkpoint]);
     await until(async () => (await writing()).length > 0);
-    const restarted = Object.assign(new MemoryReplicas(world.store), {
+    const restarted = Object.assign(new MemoryReplicas(world.store, undefined, bucket), {
       newKey: (of: { kind: string; subject: string }) => `${of.kind}/${of.subject}-again`,
     });
     const next = await world.another({ replicas: restarted });

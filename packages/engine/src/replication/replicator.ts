@@ -9,9 +9,13 @@ import { type Checkpoint, findCheckpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import type { Replicas } from '../ports/replicas.ts';
 import { withTimeout } from '../with-timeout.ts';
-import { forgetObject, giveUpUnfinished, listToDelete, neededStores } from './objects.ts';
+import { StoreIdentity } from './identity.ts';
+import { forgetObject, giveUpUnfinished, hasStored, listToDelete, neededStores } from './objects.ts';
 import { listToReplicate } from './queue.ts';
 import { CheckpointGone, Replication } from './replicate.ts';
+
+/** How long a start waits for an answer of the store. */
+const CHECK_MS = 5_000;
 
 /** `reason` is for people. */
 export type Durability =
@@ -20,6 +24,7 @@ export type Durability =
 
 export class Replicator {
   readonly replicas: Replicas;
+  readonly #identity: StoreIdentity;
   readonly #context: () => Context;
   readonly #running = new Map<CheckpointId, Promise<void>>();
   /** How many callers wait for each checkpoint. */
@@ -33,6 +38,7 @@ export class Replicator {
   constructor(context: () => Context, replicas: Replicas) {
     this.#context = context;
     this.replicas = replicas;
+    this.#identity = new StoreIdentity(context, replicas);
   }
 
   get #ctx(): Context {
@@ -44,7 +50,16 @@ export class Replicator {
     return this.#replication;
   }
 
-  /** Refuses a store, or a data key, other than that of the objects which the database knows. Writes nothing. */
+  /** Throws unless the store is the one of this database. Must come before every use of the store. */
+  requireStore(signal: AbortSignal): Promise<void> {
+    return this.#identity.require(signal);
+  }
+
+  /**
+   * Refuses a store, or a data key, other than that of the objects which the database knows, and a store that a new server may
+   * not use. Writes nothing to the database. A store that cannot be asked now refuses nothing: it may be down when a server
+   * starts.
+   */
   async check(): Promise<void> {
     const { stores, keyIds } = await neededStores(this.#ctx.db);
     const other = stores.find((store) => store !== this.replicas.url);
@@ -69,6 +84,16 @@ export class Replicator {
         },
       );
     }
+    const { db, node, clock, stopping, report } = this.#ctx;
+    const isNew = !(await hasStored(db, node.name, this.replicas.url));
+    const asking = async (signal: AbortSignal) => {
+      await this.#identity.refuseAnother(signal);
+      if (isNew) await this.replicas.probe(signal);
+    };
+    await withTimeout(clock, CHECK_MS, 'Asking the store', asking, stopping).catch((thrown: unknown) => {
+      if (isAnotherStore(thrown) || (isNew && isMistaken(thrown))) throw thrown;
+      report('the store could not be asked at the start', { error: thrown });
+    });
   }
 
   /** To be called after the server has joined: then uploads of the earlier server on this node have ended. */
@@ -76,6 +101,12 @@ export class Replicator {
     const { db, node } = this.#ctx;
     await db.transaction((tx) => giveUpUnfinished(tx, node.name, this.replicas.url));
     this.#isStarted = true;
+    const { clock, stopping, report } = this.#ctx;
+    const asking = (signal: AbortSignal) => this.requireStore(signal);
+    await withTimeout(clock, CHECK_MS, 'Asking the store', asking, stopping).catch((thrown: unknown) => {
+      if (isAnotherStore(thrown)) throw thrown;
+      report('the store could not be asked at the start', { error: thrown });
+    });
   }
 
   /** Reads the queue once: begins as many uploads as are allowed, and deletes objects that nothing needs. */
@@ -181,7 +212,10 @@ export class Replicator {
         ctx.clock,
         ctx.storeSettings.replicateMs,
         `Replicating checkpoint ${checkpoint.id}`,
-        (signal) => this.#work().run(checkpoint, signal),
+        async (signal) => {
+          await this.requireStore(signal);
+          await this.#work().run(checkpoint, signal);
+        },
         ctx.stopping,
       );
     } catch (thrown) {
@@ -207,7 +241,10 @@ export class Replicator {
           clock,
           storeSettings.callMs,
           `Deleting ${key}`,
-          (signal) => this.replicas.delete(key, signal),
+          async (signal) => {
+            await this.requireStore(signal);
+            await this.replicas.delete(key, signal);
+          },
           stopping,
         );
         await db.transaction((tx) => forgetObject(tx, key));
@@ -218,6 +255,15 @@ export class Replicator {
       }
     }
   }
+}
+
+function isAnotherStore(thrown: unknown): boolean {
+  return thrown instanceof TorporError && thrown.code === 'conflict';
+}
+
+/** The address or the credentials are wrong: the operator has to mend them. */
+function isMistaken(thrown: unknown): boolean {
+  return thrown instanceof TorporError && (thrown.code === 'forbidden' || thrown.code === 'not_found');
 }
 
 function durabilityOf(checkpoint: Checkpoint | undefined, isOver: boolean): Durability | undefined {
@@ -236,6 +282,7 @@ function durabilityOf(checkpoint: Checkpoint | undefined, isOver: boolean): Dura
 const LASTING: ReadonlySet<string> = new Set<ErrorCode>([
   'forbidden',
   'not_found',
+  'conflict',
   'storage_full',
   'checkpoint_missing',
   'checkpoint_corrupt',

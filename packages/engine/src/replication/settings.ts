@@ -34,6 +34,12 @@ export const STORE_SETTINGS = {
     'How often the server looks for checkpoints that are not replicated and for objects that nothing needs.',
     { min: 10 },
   ),
+  cacheBytes: byteCount(
+    0,
+    'When the checkpoints on the disk of this machine take more than this, or than `cachePercent` if that is less, those that were not used for longest are evicted, if the store has them. 0: only the share counts.',
+    { min: 0, max: 1024 ** 5 },
+  ),
+  cachePercent: count(70, 'The same as a share of the disk. 0: only the bytes count.', { min: 0, max: 100 }),
   retryMs: duration(
     5_000,
     'How long the server waits after the upload of a checkpoint failed; after each further failure twice as long, at most five minutes.',

@@ -9,6 +9,7 @@ import { checkParts } from '../checkpoints/checks.ts';
 import { provesDamage, recordChecks } from '../checkpoints/health-record.ts';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
+import { isReplicated } from '../replication/fetch.ts';
 import { findSandbox } from '../sandbox.ts';
 import { inPages } from './pages.ts';
 
@@ -31,7 +32,7 @@ interface UnusableMemory {
 export interface InspectionFilter {
   /** Absent: all organisations. */
   readonly org?: string;
-  /** Whether providers are asked about the checkpoints that they keep. */
+  /** Whether providers are asked about the checkpoints that they keep, and the store about those that only it has. */
   readonly external: boolean;
   /** No caller waits: the inspection of checkpoints with many files must leave the disk to others. */
   readonly background?: boolean;
@@ -51,7 +52,7 @@ export async function inspectCheckpoints(
     signal,
   );
   await forEachBounded(sealed, inspectHands, async (checkpoint) => {
-    if (checkpoint.external && !filter.external) return;
+    if (!filter.external && (checkpoint.external || (await isOnlyInStore(ctx, checkpoint)))) return;
     // A server that has the runtime inspects it.
     if (!ctx.runtimes.has(checkpoint.runtime)) return;
     const began = ctx.clock.monotonic();
@@ -61,6 +62,11 @@ export async function inspectCheckpoints(
     if (filter.background === true) await limitLoad(ctx, ctx.clock.monotonic() - began, signal);
   });
   return result;
+}
+
+/** Then each inspection is several requests to the store. */
+async function isOnlyInStore({ store }: Context, checkpoint: Checkpoint): Promise<boolean> {
+  return isReplicated(checkpoint) && !(await store.has(checkpoint.id));
 }
 
 async function limitLoad({ clock, settings }: Context, worked: number, signal: AbortSignal): Promise<void> {

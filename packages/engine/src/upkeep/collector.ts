@@ -1,7 +1,7 @@
 /** One round of cleaning up checkpoints: unfinished, expired, unreferenced and removable ones, and stray bytes. */
 
 import type { CheckpointId } from '@torpor/protocol';
-import { verifyCheckpoint } from '../checkpoints/checks.ts';
+import { lookInStore, verifyCheckpoint } from '../checkpoints/checks.ts';
 import {
   announceExpiry,
   deleteIfUnreferenced,
@@ -17,6 +17,7 @@ import type { Context } from '../context.ts';
 import { listPlaceholders } from '../ledger/placeholders.ts';
 import type { StoredCheckpoint } from '../ports/checkpoint-store.ts';
 import type { Queryable } from '../ports/database.ts';
+import { isReplicated } from '../replication/fetch.ts';
 import { withTimeout } from '../with-timeout.ts';
 import { failAbandonedTemplates } from './abandoned-templates.ts';
 import { inPages } from './pages.ts';
@@ -105,5 +106,8 @@ async function listWanted(
 /** Reads the contents of the few checkpoints that were not read for longest. */
 export async function scrubCheckpoints(ctx: Context, most: number): Promise<void> {
   const due = await listToScrub(ctx.db, ctx.node.name, ctx.clock.now() - ctx.settings.scrubEveryMs, most);
-  for (const checkpoint of due) await verifyCheckpoint(ctx, checkpoint);
+  for (const checkpoint of due) {
+    const isHere = !isReplicated(checkpoint) || (await ctx.store.has(checkpoint.id));
+    await (isHere ? verifyCheckpoint(ctx, checkpoint) : lookInStore(ctx, checkpoint));
+  }
 }

@@ -12,7 +12,7 @@ export async function dataKeysNotSaved(into: string, database: string | undefine
       : await openPostgres({ url: database });
   try {
     const rows = await db.query<{ key_id: string }>(
-      "SELECT DISTINCT key_id FROM stored_objects WHERE state = 'stored' ORDER BY key_id",
+      "SELECT DISTINCT key_id FROM stored_objects WHERE state = 'stored' AND kind <> 'identity' ORDER BY key_id",
     );
     return rows.map(({ key_id }) => key_id).filter((id) => saved?.find(id) === undefined);
   } finally {

@@ -64,6 +64,16 @@ export class Metrics {
   );
   readonly diskFree = this.#gauge('torpor_disk_free_bytes', 'Free space on the disk of the checkpoints.', []);
   readonly diskTotal = this.#gauge('torpor_disk_total_bytes', 'Size of the disk of the checkpoints.', []);
+  readonly cacheBytes = this.#gauge(
+    'torpor_cache_bytes',
+    'What the checkpoints on the disk of this machine take. Only with a store.',
+    [],
+  );
+  readonly cacheLimit = this.#gauge(
+    'torpor_cache_limit_bytes',
+    'Above this, checkpoints that the store has are evicted from the disk. Only with a store and a bound.',
+    [],
+  );
   readonly diskReserve = this.#gauge(
     'torpor_disk_reserve_bytes',
     'Space reserved for kills, deletions and starts on a full disk.',

@@ -23,7 +23,8 @@ export function diskRoutes(app: RoutesApp, { engine }: RouteContext): void {
     async (request) => {
       requireOperator(request.identity);
       const { reserve = null, ...disk } = engine.disk() ?? unknown();
-      return { ...disk, reserve, events: await request.deadline.run(() => engine.diskEvents()) };
+      const cache = engine.cache() ?? null;
+      return { ...disk, reserve, cache, events: await request.deadline.run(() => engine.diskEvents()) };
     },
   );
 }

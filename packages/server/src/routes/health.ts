@@ -117,6 +117,9 @@ async function countNodes({ engine, clock, metrics }: RouteContext): Promise<voi
 }
 
 function measureDisk({ engine, metrics }: RouteContext): void {
+  const cache = engine.cache();
+  if (cache !== undefined) metrics.cacheBytes.set(cache.bytes);
+  if (typeof cache?.limitBytes === 'number') metrics.cacheLimit.set(cache.limitBytes);
   const disk = engine.disk();
   if (disk === undefined) return;
   metrics.diskFree.set(disk.freeBytes);

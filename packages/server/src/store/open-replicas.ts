@@ -56,7 +56,7 @@ async function dataKeys(file: string, db: Queryable, shared: Uint8Array | undefi
   const found = await readDataKeys(file);
   if (found !== undefined) return found;
   const needed = await db.query<{ key_id: string }>(
-    "SELECT DISTINCT key_id FROM stored_objects WHERE state = 'stored'",
+    "SELECT DISTINCT key_id FROM stored_objects WHERE state = 'stored' AND kind <> 'identity'",
   );
   const make = async () => {
     await mkdir(dirname(file), { recursive: true, mode: 0o700 });
