@@ -1,6 +1,6 @@
 export { checksummedJson, checksummedRecord, unwrapChecksummed } from './checksummed-record.ts';
-export { canReflink } from './copy-files.ts';
 export { deletedFilesUsage } from './deleted-files.ts';
+export { canReflink, syncFileSystem } from './file-programs.ts';
 export { LayerClaims } from './layer-claims.ts';
 export { isLayerId, type LayerId, layerReferenceSchema } from './layer-id.ts';
 export type { LayerClaim, LayerStore, LayersInUse } from './layer-store.ts';
@@ -17,4 +17,3 @@ export {
   type ProgramStore,
 } from './program-store.ts';
 export { type FoundQuotas, findProjectQuotas, type ProjectQuotas, randomProject } from './project-quotas.ts';
-export { syncFileSystem } from './sync-file-system.ts';

@@ -14,13 +14,19 @@ import {
   KeyedMutex,
   type MountNamespace,
   parseMounts,
-  programOutput,
   refuseMountsBelow,
   syncDirectory,
 } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
-import { canReflink, copyFiles } from './copy-files.ts';
+import {
+  canReflink,
+  copyFiles,
+  removeByProgram,
+  sealedUsageOf,
+  syncFileSystem,
+  usageOf,
+} from './file-programs.ts';
 import { readContents } from './layer-contents.ts';
 import { CONTENTS, FILES, filesPath, layerOf, layerPath, WORK } from './layer-directory.ts';
 import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';
@@ -32,9 +38,7 @@ import { packDirectory, unpackDirectory } from './pack.ts';
 import { copyMtime, prepareUpper } from './prepare-upper.ts';
 import { type FoundQuotas, findProjectQuotas } from './project-quotas.ts';
 import { isSealed, removeSeal, SealReader, writeSeal } from './seal-record.ts';
-import { syncFileSystem } from './sync-file-system.ts';
 import { unmountAt } from './unmount.ts';
-import { sealedUsageOf, usageOf } from './usage.ts';
 
 export interface OverlayLayersOptions {
   /** The directory of all layers. Created when it does not exist. */
@@ -355,12 +359,4 @@ function refuseOther(place: Place, at: string, there: MountedStack | undefined, 
   const isSame =
     there !== undefined && [there.upper, ...there.lower].join() === [wanted.upper, ...wanted.lower].join();
   if (!isSame) throw conflict(place, `cannot be mounted at ${at}, where something else is`);
-}
-
-/**
- * Not the `removeTree` of the host package: a layer may have very many files. `rm` does not delay this process; removing
- * 20,000 files with Node's `rm` delayed the event loop by 300 ms. `rm` also accepts paths of any length.
- */
-async function removeByProgram(path: string): Promise<void> {
-  await programOutput('rm', ['-rf', '--', path]);
 }

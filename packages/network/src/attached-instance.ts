@@ -1,5 +1,7 @@
 /** The state of one attached instance in memory, which all parts of the network share. */
+import type { Socket } from 'node:net';
 import type { EgressConnection } from './egress-connection.ts';
+import { reset } from './joined-sockets.ts';
 import type { Policy } from './policy.ts';
 import { ResolvedNames } from './resolved-names.ts';
 import { farAddress, type Slot } from './slots.ts';
@@ -20,6 +22,8 @@ export class AttachedInstance {
   readonly slot: Slot;
   readonly address: string;
   readonly connections = new Set<EgressConnection>();
+  /** To the resolver. */
+  readonly lookupStreams = new Set<Socket>();
   readonly resolved = new ResolvedNames();
   policy: Policy;
   /** No new connection is accepted: a checkpoint is being made, or the policy is not known yet. */
@@ -40,6 +44,19 @@ export class AttachedInstance {
     if (!this.connections.delete(connection)) return;
     const { sent, received } = connection.bytes;
     this.#ended = { sent: this.#ended.sent + sent, received: this.#ended.received + received };
+  }
+
+  /** Cuts the open connections that the new policy does not allow. */
+  setPolicy(policy: Policy): void {
+    this.policy = policy;
+    for (const connection of [...this.connections]) connection.recheck();
+  }
+
+  /** From now on no connection is accepted. Closes those that are open. */
+  hold(): void {
+    this.isHeld = true;
+    for (const connection of [...this.connections]) connection.close();
+    for (const stream of this.lookupStreams) reset(stream);
   }
 
   /** The bytes since the last call. */

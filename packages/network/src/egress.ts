@@ -33,14 +33,6 @@ export class Egress {
     this.#server = createServer(options, (socket) => this.#accept(socket)).listen(listening, BACKLOG);
   }
 
-  closeAll(instance: AttachedInstance): void {
-    for (const connection of [...instance.connections]) connection.close();
-  }
-
-  recheck(instance: AttachedInstance): void {
-    for (const connection of [...instance.connections]) connection.recheck();
-  }
-
   /** Accepts no more connections. `SandboxNetwork` cuts the open ones. */
   async close(): Promise<void> {
     await new Promise((resolve) => this.#server.close(resolve));

@@ -50,7 +50,8 @@ export class Resolver {
   readonly #datagrams: DatagramSocket;
   readonly #server: Server;
   readonly #lookups = new Map<AttachedInstance, number>();
-  readonly #streams = new Map<AttachedInstance, Set<Socket>>();
+  /** Of all sandboxes. */
+  readonly #streams = new Set<Socket>();
 
   /** Both sockets are in the router already. */
   constructor(
@@ -67,14 +68,10 @@ export class Resolver {
     this.#server = createServer({ noDelay: true }, (socket) => this.#onStream(socket)).listen(listening);
   }
 
-  closeAll(instance: AttachedInstance): void {
-    for (const socket of this.#streams.get(instance) ?? []) reset(socket);
-  }
-
   async close(): Promise<void> {
     this.#datagrams.close();
     const closed = new Promise((resolve) => this.#server.close(resolve));
-    for (const instance of this.#streams.keys()) this.closeAll(instance);
+    for (const socket of this.#streams) reset(socket);
     await closed;
   }
 
@@ -89,16 +86,16 @@ export class Resolver {
   #onStream(socket: Socket): void {
     socket.on('error', () => {});
     const instance = this.#find(socket.remoteAddress ?? '');
-    const open = instance === undefined ? 0 : (this.#streams.get(instance)?.size ?? 0);
-    if (instance === undefined || instance.isHeld || open >= MAX_STREAMS) reset(socket);
+    if (instance === undefined || instance.isHeld || instance.lookupStreams.size >= MAX_STREAMS)
+      reset(socket);
     else this.#serve(instance, socket);
   }
 
   #serve(instance: AttachedInstance, socket: Socket): void {
-    const streams = this.#streamsOf(instance).add(socket);
+    const sets = [this.#streams, instance.lookupStreams];
+    for (const streams of sets) streams.add(socket);
     socket.once('close', () => {
-      streams.delete(socket);
-      if (streams.size === 0) this.#streams.delete(instance);
+      for (const streams of sets) streams.delete(socket);
     });
     socket.setTimeout(STREAM_IDLE_MS, () => reset(socket));
     this.#serveStream(instance, socket).catch(() => reset(socket));
@@ -121,12 +118,6 @@ export class Resolver {
       if (rest.length > MAX_QUERY_BYTES) return reset(socket);
     }
     socket.end();
-  }
-
-  #streamsOf(instance: AttachedInstance): Set<Socket> {
-    const streams = this.#streams.get(instance) ?? new Set();
-    this.#streams.set(instance, streams);
-    return streams;
   }
 
   async #answer(

@@ -110,7 +110,7 @@ export class SandboxNetwork {
         return { sent: 0, received: 0 };
       }
       const { slot, isHeld } = instance;
-      this.#hold(instance);
+      instance.hold();
       await removeSandboxNamespace(router, name, slot);
       if (isHeld) await firewall.release(slot);
       this.#byName.delete(name);
@@ -122,7 +122,7 @@ export class SandboxNetwork {
 
   /** Cuts open connections that are no longer allowed. */
   setPolicy(name: string, network: Network): void {
-    this.#setPolicy(this.#get(name), policyOf(network));
+    this.#get(name).setPolicy(policyOf(network));
   }
 
   /**
@@ -133,7 +133,7 @@ export class SandboxNetwork {
   reset(name: string): Promise<readonly TrackedConnection[]> {
     return this.#mutex.run(name, async () => {
       const instance = this.#get(name);
-      this.#hold(instance);
+      instance.hold();
       if (!instance.isBlocked) await this.#parts.firewall.hold(instance.slot);
       instance.isBlocked = true;
       return this.#parts.resets.reset(instance.address);
@@ -174,7 +174,7 @@ export class SandboxNetwork {
     const { egress, resolver, refusals, router, slots, conntrack } = this.#parts;
     this.#closing.abort();
     await this.#collecting;
-    for (const instance of this.#byName.values()) this.#hold(instance);
+    for (const instance of this.#byName.values()) instance.hold();
     await Promise.all([egress.close(), resolver.close()]);
     refusals.close();
     await conntrack?.close();
@@ -206,19 +206,8 @@ export class SandboxNetwork {
   async #release(instance: AttachedInstance, policy: Policy): Promise<void> {
     if (instance.isHeld) await this.#parts.firewall.release(instance.slot);
     instance.isBlocked = false;
-    this.#setPolicy(instance, policy);
+    instance.setPolicy(policy);
     instance.isHeld = false;
-  }
-
-  #setPolicy(instance: AttachedInstance, policy: Policy): void {
-    instance.policy = policy;
-    this.#parts.egress.recheck(instance);
-  }
-
-  #hold(instance: AttachedInstance): void {
-    instance.isHeld = true;
-    this.#parts.egress.closeAll(instance);
-    this.#parts.resolver.closeAll(instance);
   }
 
   #get(name: string): AttachedInstance {

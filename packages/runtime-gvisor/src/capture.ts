@@ -1,7 +1,7 @@
 /**
- * Captures an instance for a checkpoint: its memory, if the caller wants it, and its upper layer. A copy of the upper layer
- * is sealed when the instance may stay in memory (docs/architecture.md, "Warm sleep"). Otherwise the upper layer itself is
- * sealed.
+ * What a seal asks of an instance, in this order: to write dirty files back, to freeze, and to be captured for a checkpoint:
+ * its memory, if the caller wants it, and its upper layer. A copy of the upper layer is sealed when the instance may stay in
+ * memory (docs/architecture.md, "Warm sleep"). Otherwise the upper layer itself is sealed.
  */
 import { access } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,13 +10,67 @@ import { allDone } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
-import { type GvisorNeeds, layersPart, MEMORY, MEMORY_PARTS, writeSecrets } from './checkpoint-needs.ts';
+import { describeCapture, MEMORY, writeSecrets } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
 import type { RuntimeContext } from './runtime-context.ts';
+import { noSuchInstance } from './start.ts';
 import { whyNotCopied, whyNotWarm } from './warm/warm-bounds.ts';
 
+/** A container that runs or is frozen, and the record of its instance. */
+interface LiveInstance {
+  readonly record: InstanceRecord;
+  readonly state: 'running' | 'frozen';
+}
+
+export async function liveInstance(
+  { files, runsc }: RuntimeContext,
+  instance: Instance,
+): Promise<LiveInstance> {
+  const record = files.read(instance);
+  if (record === undefined) throw noSuchInstance(instance);
+  const { is } = await runsc.recordedState(record.container.id);
+  if (is !== 'running' && is !== 'frozen') throw noSuchInstance(instance);
+  return { record, state: is };
+}
+
+/** Does what a freeze and a capture would otherwise wait for. The instance runs on. */
+export async function presyncInstance(
+  ctx: RuntimeContext,
+  instance: Instance,
+  signal: AbortSignal,
+): Promise<void> {
+  const record = ctx.files.read(instance);
+  if (record === undefined) return;
+  // A capture follows, usually of memory. `thaw` ends what is prepared, and so does a capture of files alone.
+  ctx.runsc.prepareImage(record.container);
+  // Of such an instance a copy of the upper layer is sealed. Only the copy is synced, so syncing the original is of no use.
+  if ((await whyStaysCold(ctx, record, signal)) === null) return;
+  await ctx.layers.presync(record.upper, signal);
+}
+
+/** Resets the connections of a running instance and stops its processes. */
+export async function freezeInstance(
+  ctx: RuntimeContext,
+  instance: Instance,
+  signal: AbortSignal,
+): Promise<void> {
+  const { record } = await liveInstance(ctx, instance);
+  const { network, runsc, faults } = ctx;
+  const { id } = record.container;
+  try {
+    // The programs still run, so they learn of the resets and close their ends. A program may open another connection
+    // before the freeze; the capture resets it.
+    await network.reset(id);
+    await runsc.freeze(record.container, signal, () => faults.pass('runtime.freezing'));
+  } catch (thrown) {
+    await network.release(id);
+    throw thrown;
+  }
+}
+
 export interface InstanceCapture {
+  readonly record: InstanceRecord;
   readonly captured: Captured;
   /** Whether the instance may be kept in memory after the commit. */
   readonly warmth: Warmth;
@@ -29,16 +83,17 @@ export interface InstanceCapture {
 export async function captureInstance(
   ctx: RuntimeContext,
   instance: Instance,
-  record: InstanceRecord,
   mode: 'memory' | 'files',
   staging: Staging,
   signal: AbortSignal,
 ): Promise<InstanceCapture> {
+  const { record, state } = await liveInstance(ctx, instance);
+  if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
   if (mode === 'files') {
     await ctx.runsc.cancelImage(record.container.id);
     const layers = await sealFiles(ctx, instance, record, staging, signal);
     const captured = describeCapture(ctx, record, layers, staging.checkpointId, false);
-    return { captured, warmth: { warm: false, why: 'only its files were kept' } };
+    return { record, captured, warmth: { warm: false, why: 'only its files were kept' } };
   }
   // The files are measured while the memory is written, and copied only after that: the sentry writes dirty files back
   // before it writes its memory.
@@ -46,14 +101,15 @@ export async function captureInstance(
   const image = await writeMemory(ctx, record, staging, signal);
   const why = await whyCold;
   const [, { layers, warmth }] = await allDone(
-    packMemory(ctx, image, staging, signal),
+    ctx.images.pack(image, join(staging.path, MEMORY), signal),
     keepFiles(ctx, instance, record, staging, why, signal),
     why === null ? cutOff(ctx, record) : undefined,
   ).catch(async (thrown: unknown) => {
     await ctx.images.evict(staging.checkpointId);
     throw thrown;
   });
-  return { captured: describeCapture(ctx, record, layers, staging.checkpointId, true), warmth };
+  const captured = describeCapture(ctx, record, layers, staging.checkpointId, true);
+  return { record, captured, warmth };
 }
 
 /**
@@ -70,7 +126,7 @@ async function cutOff({ network, report }: RuntimeContext, { container }: Instan
 }
 
 /** Why the instance cannot be kept in memory after this capture; null when it can. Never rejects. */
-export async function whyStaysCold(
+async function whyStaysCold(
   ctx: RuntimeContext,
   record: InstanceRecord,
   signal: AbortSignal,
@@ -137,16 +193,6 @@ export async function writeMemory(
   await cgroups?.limit(container.id, {});
   const bytes = await runsc.memoryBytes(container.id);
   return images.write({ id: checkpointId, bytes }, (image) => runsc.writeImage(container, image, signal));
-}
-
-/** Packs the memory image into the checkpoint. */
-export function packMemory(
-  { images }: RuntimeContext,
-  image: WrittenImage,
-  { path }: Staging,
-  signal: AbortSignal,
-): Promise<void> {
-  return images.pack(image, join(path, MEMORY), signal);
 }
 
 async function resetConnections(
@@ -263,34 +309,4 @@ export async function captureDeadInstance(
   await ctx.layers.unmount(record.rootfs);
   const layers = await sealFiles(ctx, instance, record, staging, signal);
   return describeCapture(ctx, record, layers, staging.checkpointId, false);
-}
-
-export function describeCapture(
-  { processor }: RuntimeContext,
-  { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
-  layers: readonly LayerReference[],
-  checkpoint: CheckpointId,
-  memory: boolean,
-  template: { readonly name: string; readonly rootDigest: string | null } | null = null,
-): Captured {
-  const needs: GvisorNeeds = {
-    version: 1,
-    template: template?.name ?? null,
-    rootDigest: template?.rootDigest ?? null,
-    root,
-    layers,
-    runsc,
-    processor,
-    tools,
-    system,
-  };
-  const owners = new Set(layers.map(({ owner }) => owner));
-  owners.delete(checkpoint);
-  return {
-    parts: { files: true, memory },
-    needs: { ...needs },
-    contents: memory ? [...MEMORY_PARTS, layersPart(layers)] : [layersPart(layers)],
-    dependsOn: [...owners],
-    external: null,
-  };
 }

@@ -1,12 +1,14 @@
 /** What a gVisor checkpoint needs to be started again, and what its content directory has. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { ContentPart, LayerReference, SealedCheckpoint } from '@torpor/engine';
+import type { Captured, ContentPart, LayerReference, SealedCheckpoint } from '@torpor/engine';
 import { isMissing } from '@torpor/host';
 import { layerReferenceSchema } from '@torpor/layers';
-import { TorporError } from '@torpor/protocol';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { z } from 'zod';
+import type { InstanceRecord } from './instance/instance-files.ts';
+import type { RuntimeContext } from './runtime-context.ts';
 
 /** `base` (the name is historical): a view of this machine's system directories. `own`: everything is in layers. */
 export type RootKind = 'base' | 'own';
@@ -49,13 +51,44 @@ const LAYERS_NOTE = 'layers.json';
 export const MEMORY_ENTRIES: readonly string[] = [MEMORY, SECRETS, LAYERS_NOTE];
 
 /** The parts of a checkpoint with memory, besides its layers. */
-export const MEMORY_PARTS: readonly ContentPart[] = [
+const MEMORY_PARTS: readonly ContentPart[] = [
   { name: 'memory', encoding: 'packed', top: [MEMORY], layers: [] },
   { name: 'secrets', encoding: 'whole', top: [SECRETS], layers: [] },
 ];
 
-export function layersPart(layers: readonly LayerReference[]): ContentPart {
+function layersPart(layers: readonly LayerReference[]): ContentPart {
   return { name: 'layers', encoding: 'whole', top: [], layers };
+}
+
+/** What was captured of an instance: the checkpoint's parts, needs and contents. */
+export function describeCapture(
+  { processor }: RuntimeContext,
+  { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
+  layers: readonly LayerReference[],
+  checkpoint: CheckpointId,
+  memory: boolean,
+  template: { readonly name: string; readonly rootDigest: string | null } | null = null,
+): Captured {
+  const needs: GvisorNeeds = {
+    version: 1,
+    template: template?.name ?? null,
+    rootDigest: template?.rootDigest ?? null,
+    root,
+    layers,
+    runsc,
+    processor,
+    tools,
+    system,
+  };
+  const owners = new Set(layers.map(({ owner }) => owner));
+  owners.delete(checkpoint);
+  return {
+    parts: { files: true, memory },
+    needs: { ...needs },
+    contents: memory ? [...MEMORY_PARTS, layersPart(layers)] : [layersPart(layers)],
+    dependsOn: [...owners],
+    external: null,
+  };
 }
 
 const secretsSchema = z.object({

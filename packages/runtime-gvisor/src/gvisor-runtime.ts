@@ -35,7 +35,13 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import { MemoryPressure } from './caches/memory-pressure.ts';
-import { captureDeadInstance, captureInstance, whyStaysCold } from './capture.ts';
+import {
+  captureDeadInstance,
+  captureInstance,
+  freezeInstance,
+  liveInstance,
+  presyncInstance,
+} from './capture.ts';
 import { MEMORY_ENTRIES, needsOf } from './checkpoint-needs.ts';
 import { directoryOwnedBy } from './container/container-owner.ts';
 import {
@@ -201,7 +207,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async agent(instance: Instance): Promise<AgentAddress> {
-    const { record, state } = await this.#live(instance);
+    const { record, state } = await liveInstance(this.#ctx, instance);
     if (state === 'frozen') {
       throw new TorporError('transitioning', `Sandbox ${instance.sandboxId} is frozen.`, {
         sandboxId: instance.sandboxId,
@@ -233,7 +239,7 @@ export class GvisorRuntime implements Runtime {
 
   setNetwork(instance: Instance, network: Network, signal: AbortSignal): Promise<void> {
     return this.#exclusively(instance, signal, async () => {
-      const { record } = await this.#live(instance);
+      const { record } = await liveInstance(this.#ctx, instance);
       // Before the record: after a crash in between, the engine sets the network again.
       if (usesSecrets(network) && !usesSecrets(record.network)) {
         const agent = agentAt(record.guestAddress, record.token);
@@ -255,7 +261,7 @@ export class GvisorRuntime implements Runtime {
   }
 
   async diskUsage(instance: Instance): Promise<DiskUsage> {
-    const usage = await this.#limits.diskUsage((await this.#live(instance)).record);
+    const usage = await this.#limits.diskUsage((await liveInstance(this.#ctx, instance)).record);
     if (usage === undefined) throw noSuchInstance(instance);
     return usage;
   }
@@ -277,28 +283,11 @@ export class GvisorRuntime implements Runtime {
     const record = this.#ctx.files.read(instance);
     if (record === undefined) return;
     if (record.lower.length >= WAIT_THRESHOLD) await this.#merging.finish(instance, signal);
-    // A capture follows, usually of memory. `thaw` ends what is prepared, and so does a capture of files alone.
-    this.#ctx.runsc.prepareImage(record.container);
-    // Of such an instance a copy of the upper layer is sealed. Only the copy is synced, so syncing the original is of no use.
-    if ((await whyStaysCold(this.#ctx, record, signal)) === null) return;
-    await this.#ctx.layers.presync(record.upper, signal);
+    await presyncInstance(this.#ctx, instance, signal);
   }
 
   freeze(instance: Instance, signal: AbortSignal): Promise<void> {
-    return this.#exclusively(instance, signal, async () => {
-      const { record } = await this.#live(instance);
-      const { network, runsc, faults } = this.#ctx;
-      const { id } = record.container;
-      try {
-        // The programs still run, so they learn of the resets and close their ends. A program may open another connection
-        // before the freeze; `capture` resets it.
-        await network.reset(id);
-        await runsc.freeze(record.container, signal, () => faults.pass('runtime.freezing'));
-      } catch (thrown) {
-        await network.release(id);
-        throw thrown;
-      }
-    });
+    return this.#exclusively(instance, signal, () => freezeInstance(this.#ctx, instance, signal));
   }
 
   capture(
@@ -308,9 +297,7 @@ export class GvisorRuntime implements Runtime {
     signal: AbortSignal,
   ): Promise<Captured> {
     return this.#exclusively(instance, signal, async () => {
-      const { record, state } = await this.#live(instance);
-      if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
-      const { captured, warmth } = await captureInstance(this.#ctx, instance, record, mode, staging, signal);
+      const { record, captured, warmth } = await captureInstance(this.#ctx, instance, mode, staging, signal);
       this.#lastCapture.set(record.container.id, { id: staging.checkpointId, ...captured });
       this.#warm.recordWarmth(instance.sandboxId, staging.checkpointId, warmth);
       return captured;
@@ -319,7 +306,7 @@ export class GvisorRuntime implements Runtime {
 
   thaw(instance: Instance, sealed: CheckpointId | null, signal: AbortSignal): Promise<void> {
     return this.#exclusively(instance, signal, async () => {
-      const { record, state } = await this.#live(instance);
+      const { record, state } = await liveInstance(this.#ctx, instance);
       const { capturedFor } = record;
       if (sealed !== null && capturedFor?.sealed === 'upper' && capturedFor.checkpoint === sealed) {
         throw new TorporError(
@@ -496,14 +483,6 @@ export class GvisorRuntime implements Runtime {
   #preCreateNext(name: string, { resources }: InstanceRecord): void {
     const captured = this.#lastCapture.get(name);
     if (captured !== undefined) this.#pools.preCreated.createFor(captured, withDefaults(resources));
-  }
-
-  async #live(instance: Instance): Promise<{ record: InstanceRecord; state: 'running' | 'frozen' }> {
-    const record = this.#ctx.files.read(instance);
-    if (record === undefined) throw noSuchInstance(instance);
-    const { is } = await this.#ctx.runsc.recordedState(record.container.id);
-    if (is !== 'running' && is !== 'frozen') throw noSuchInstance(instance);
-    return { record, state: is };
   }
 
   async #instanceOf(container: string): Promise<Instance | undefined> {

@@ -26,7 +26,7 @@ import { ensureServices, probeServices } from './instance/ensure-services.ts';
 import { type InstanceRecord, pathsIn } from './instance/instance-files.ts';
 import { trustEgress, usesSecrets } from './instance/trust-egress.ts';
 import { withDefaults } from './limits/default-limits.ts';
-import type { PreparedRestore } from './runsc/prepared-restore.ts';
+import type { PreparedRestore } from './runsc/prepared-commands.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 import type { RunningContainer } from './warm/adopt.ts';
 

@@ -1,13 +1,13 @@
-/** What happens after the commit of a seal: the sandbox stays paused, runs on, or is started again. */
-import { type CheckpointId, type Reason, TorporError } from '@torpor/protocol';
+/** What follows the commit of a seal after which the sandbox continues: it is thawed, or started again. */
+import { type Reason, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import { endOperation, FenceLost, type Operation } from '../operations/operation.ts';
 import { fencedTransaction, type OperationHandle, passFaultPoint } from '../operations/operation-handle.ts';
 import { ConstraintViolation } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';
-import type { SealPlan } from './begin-seal.ts';
+import type { ContinuingSealPlan } from './seal-plan.ts';
 import { beginResume, start } from './start.ts';
-import { thaw } from './thaw.ts';
+import { thawAfterSeal } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
 /** The last step of an act that seals. A sandbox that restarts has its gate closed until it runs. */
@@ -15,36 +15,17 @@ export async function finishSeal(
   ctx: Context,
   handle: OperationHandle,
   sandbox: Sandbox,
-  plan: Pick<SealPlan, 'afterwards' | 'checkpointId' | 'reason'>,
+  plan: Pick<ContinuingSealPlan, 'afterwards' | 'checkpointId' | 'reason'>,
 ): Promise<void> {
   const { operation, trace } = handle;
   await passFaultPoint(ctx, operation, 'seal-committed');
   switch (plan.afterwards) {
-    case 'stays paused':
-      trace.enter('open');
-      return openTrafficGate(ctx, sandbox.id);
     case 'runs on':
       trace.enter('thaw');
       return thawAfterSeal(ctx, operation, sandbox, plan.checkpointId);
     case 'restarts':
       return startPaused(ctx, handle, plan.reason);
   }
-}
-
-/** Thaws a sandbox that was sealed in place. The operation ends after the thaw, so that no other operation begins earlier. */
-export async function thawAfterSeal(
-  ctx: Context,
-  operation: Operation,
-  sandbox: Sandbox,
-  checkpointId: CheckpointId,
-): Promise<void> {
-  await thaw(ctx, { ...sandbox, checkpointId });
-  ctx.jobWatch.begin(sandbox.id);
-  await passFaultPoint(ctx, operation, 'seal-thawed');
-  await fencedTransaction(ctx, operation, (tx) =>
-    endOperation(tx, operation, ctx.clock.now(), { outcome: 'succeeded', result: { checkpointId } }),
-  );
-  await openTrafficGate(ctx, sandbox.id);
 }
 
 /** Starts the sandbox that the same operation has just paused; also after that operation's server died. */

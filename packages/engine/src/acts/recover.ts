@@ -20,8 +20,8 @@ import type { Transaction } from '../ports/database.ts';
 import type { Observation } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
-import { insertCheckpointRow } from './begin-seal.ts';
 import { sealInStore } from './seal.ts';
+import { insertCheckpointRow } from './seal-plan.ts';
 import { abortAndOpenTrafficGate, openTrafficGate } from './traffic-gate.ts';
 
 type Gone = Extract<Observation, { is: 'gone' }>;

@@ -5,17 +5,11 @@
  * the outside are reset, and exchanges with clients through the gateway are aborted. After the commit of a pause the frozen
  * instance is never thawed: the runtime destroys it, or keeps it as a cache of the checkpoint.
  *
- * The accepting transaction is in `begin-seal.ts`, what follows the commit in `finish-seal.ts`.
+ * The functions are in the order in which a seal calls them. `thaw.ts` undoes a failed seal. After a seal that does not leave
+ * the sandbox paused, `finish-seal.ts` follows.
  */
 import { type CheckpointId, type Loss, type SandboxId, type Skipped, TorporError } from '@torpor/protocol';
-import {
-  findCheckpoint,
-  findWriting,
-  markDeleted,
-  markSealed,
-  nameCheckpoint,
-  type SealResult,
-} from '../checkpoints/checkpoint.ts';
+import { findCheckpoint, markSealed, nameCheckpoint, type SealResult } from '../checkpoints/checkpoint.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { deleteActivity } from '../idleness.ts';
 import { jobsAtSeal } from '../jobs/follow.ts';
@@ -27,15 +21,15 @@ import {
   leavesOperationOpen,
   type OperationHandle,
   passFaultPoint,
-  recordPhase,
 } from '../operations/operation-handle.ts';
 import type { Staging } from '../ports/checkpoint-store.ts';
+import type { Transaction } from '../ports/database.ts';
 import type { FreezePurpose, Instance, Runtime } from '../ports/runtime.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
-import { type FilesOnlyFallback, insertCheckpointRow, type SealPlan } from './begin-seal.ts';
-import { asCaptureFailure, CaptureFailure } from './capture-failure.ts';
-import { thaw } from './thaw.ts';
+import { allowsFilesOnly, asCaptureFailure, CaptureFailure, insertFilesOnlyRow } from './capture-failure.ts';
+import { insertCheckpointRow, type SealPlan } from './seal-plan.ts';
+import { undoSeal } from './thaw.ts';
 import { openTrafficGate } from './traffic-gate.ts';
 
 /** `failed`: the sandbox runs again and the operation has ended with the cause. */
@@ -57,7 +51,32 @@ interface SealRun {
   readonly sandbox: Sandbox;
 }
 
-/** Freezes the sandbox, writes its checkpoint and commits it; `finishSeal` follows. */
+/** Part of the accepting transaction: the checkpoint's row, and the state `pausing` unless the seal is in place. */
+export async function beginSeal(
+  ctx: Context,
+  tx: Transaction,
+  sandbox: Sandbox,
+  operation: Operation,
+  plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards'>,
+): Promise<Sandbox> {
+  await insertCheckpointRow(ctx, tx, sandbox, operation, plan.checkpointId);
+  if (plan.afterwards === 'runs on') return sandbox;
+  const { reason, mode } = plan;
+  return applyTransition(
+    ctx,
+    tx,
+    sandbox,
+    'pause',
+    'sandbox.pausing',
+    { reason, mode },
+    { operationId: operation.id },
+  );
+}
+
+/**
+ * Freezes the sandbox, writes its checkpoint and commits it. Opens the gate of a sandbox that stays paused; for the others
+ * `finishSeal` follows.
+ */
 export async function seal<T>(
   ctx: Context,
   handle: OperationHandle,
@@ -68,6 +87,7 @@ export async function seal<T>(
   const instance: Instance = { sandboxId: sandbox.id, generation: sandbox.generation };
   const run: SealRun = { ctx, handle, runtime: runtimeOf(ctx, sandbox), instance, sandbox };
   const began = ctx.clock.monotonic();
+  let extraResult: T;
   try {
     await passFaultPoint(ctx, operation, 'seal-accepted');
     await freeze(run, plan.afterwards === 'runs on' ? 'snapshot' : 'pause');
@@ -76,9 +96,8 @@ export async function seal<T>(
     signal.throwIfAborted();
     const durationMs = Math.round(ctx.clock.monotonic() - began);
     trace.enter('commit');
-    const extraResult = await commitCheckpoint(ctx, operation, plan, sealed, durationMs);
+    extraResult = await commitCheckpoint(ctx, operation, plan, sealed, durationMs);
     ctx.replicator?.nudge();
-    return { is: 'sealed', extraResult };
   } catch (thrown) {
     if (leavesOperationOpen(thrown)) {
       // Another server or the reconciler finishes the operation. The gate is in this process, so it is opened here.
@@ -90,6 +109,12 @@ export async function seal<T>(
     await undoSeal(ctx, operation, sandbox, TorporError.from(thrown));
     return { is: 'failed' };
   }
+  if (plan.afterwards === 'stays paused') {
+    await passFaultPoint(ctx, operation, 'seal-committed');
+    trace.enter('open');
+    await openTrafficGate(ctx, sandbox.id);
+  }
+  return { is: 'sealed', extraResult };
 }
 
 /** Closes the gate, waits a bounded time for active requests, freezes, and aborts the exchanges that are left. */
@@ -128,6 +153,15 @@ async function freeze({ ctx, handle, runtime, instance }: SealRun, purpose: Free
   await passFaultPoint(ctx, operation, 'seal-aborted');
 }
 
+/** Records how far an operation has come. Throws `FenceLost` when another server has taken the operation over. */
+async function recordPhase(ctx: Context, operation: Operation, phase: 'frozen' | 'captured'): Promise<void> {
+  await fencedTransaction(ctx, operation, async (tx, sandbox) => {
+    await setPhase(tx, operation, phase);
+    const data = { kind: operation.kind, phase };
+    await recordEvent(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
+  });
+}
+
 /** Captures what the plan wants. After a failed capture of memory, where the plan allows it, captures files only. */
 async function captureWithFallback(
   run: SealRun,
@@ -147,25 +181,6 @@ async function captureWithFallback(
     const sealed = await captureAndSeal(run, filesOnly);
     return { checkpointId: filesOnlyId, sealed, skipped: [{ part: 'memory', code, why }] };
   }
-}
-
-function allowsFilesOnly(fallback: FilesOnlyFallback, { code }: TorporError): boolean {
-  return fallback === 'on failure or timeout' || (fallback === 'on failure' && code !== 'timeout');
-}
-
-/** The files-only checkpoint gets a new id; the collector deletes what was staged under the old id. */
-async function insertFilesOnlyRow(ctx: Context, operation: Operation, why: string): Promise<CheckpointId> {
-  const checkpointId = ctx.ids.next('ckpt');
-  await fencedTransaction(ctx, operation, async (tx, sandbox) => {
-    for (const unfinished of await findWriting(tx, operation.id)) {
-      await markDeleted(tx, unfinished.id, ctx.clock.now());
-    }
-    await insertCheckpointRow(ctx, tx, sandbox, operation, checkpointId);
-    await setPhase(tx, operation, 'keeping files only');
-    const data = { kind: operation.kind, phase: 'keeping files only', detail: why };
-    await recordEvent(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
-  });
-  return checkpointId;
 }
 
 /** Captures the frozen instance into a staging directory and seals that in the store. */
@@ -311,43 +326,4 @@ async function commitCheckpoint<T>(
     },
     async (tx) => (await findCheckpoint(tx, checkpointId))?.state === 'sealed',
   );
-}
-
-/**
- * Thaws, opens the traffic gate and ends the operation with the cause; also for a seal whose server died before
- * the commit. Only connections are lost: they were reset before.
- */
-export async function undoSeal(
-  ctx: Context,
-  operation: Operation,
-  sandbox: Sandbox,
-  error: TorporError,
-): Promise<void> {
-  // A late thaw would let processes run in the middle of a later seal.
-  await requireFence(ctx.db, operation);
-  const thawed = await thaw(ctx, sandbox);
-  ctx.jobWatch.begin(sandbox.id);
-  await openTrafficGate(ctx, sandbox.id);
-  await fencedTransaction(ctx, operation, async (tx, locked) => {
-    const now = ctx.clock.now();
-    for (const unfinished of await findWriting(tx, operation.id)) await markDeleted(tx, unfinished.id, now);
-    await endOperation(tx, operation, now, { outcome: 'failed', error });
-    const evidence = thawed ? 'running' : 'unknown';
-    const extras = { operationId: operation.id, change: { evidence, observedAt: now } } as const;
-    if (locked.state === 'pausing') {
-      const { code, message } = error;
-      await applyTransition(
-        ctx,
-        tx,
-        locked,
-        'seal_failed',
-        'sandbox.pause_failed',
-        { error: { code, message } },
-        extras,
-      );
-    } else {
-      const data = { kind: operation.kind, phase: 'rolled back', detail: error.message };
-      await recordEvent(ctx, tx, locked, 'operation.phase', data, extras);
-    }
-  });
 }

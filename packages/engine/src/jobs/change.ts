@@ -9,7 +9,7 @@ import {
   TorporError,
 } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import type { NewEvent } from '../ledger/append.ts';
+import type { NewEvent } from '../ledger/transition.ts';
 import type { ProcessEnd } from '../ports/processes.ts';
 import type { TrackedJob } from './job.ts';
 

@@ -5,7 +5,7 @@
 import { type CheckpointId, type JobLoss, type OperationId, serviceTag } from '@torpor/protocol';
 import type { Checkpoint } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
-import type { NewEvent } from '../ledger/append.ts';
+import type { NewEvent } from '../ledger/transition.ts';
 import { type Operation, requestedCheckpoint } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Sandbox } from '../sandbox.ts';

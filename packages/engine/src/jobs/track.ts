@@ -1,7 +1,7 @@
 /** Jobs that start and end while their sandbox runs. */
 import { isId, type JobId, type SandboxId, TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
-import { appendEvents } from '../ledger/append.ts';
+import { appendEvents } from '../ledger/transition.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { ProcessEnd } from '../ports/processes.ts';
 import { lockSandbox, noSuchSandbox, type Sandbox } from '../sandbox.ts';

@@ -1,11 +1,10 @@
 /** An operation that this server drives under its fence, and the transactions that it writes for the operation. */
 import type { Context } from '../context.ts';
 import type { FaultPointName } from '../fault-points.ts';
-import { recordEvent } from '../ledger/transition.ts';
 import { NodeFenced } from '../nodes/membership.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
 import { lockSandbox, type Sandbox } from '../sandbox.ts';
-import { FenceLost, type Operation, requireFence, setPhase } from './operation.ts';
+import { FenceLost, type Operation, requireFence } from './operation.ts';
 import type { OperationTrace } from './operation-trace.ts';
 
 export interface OperationHandle {
@@ -69,20 +68,6 @@ export async function fencedTransactionChecked<T>(
     if (!done || result === undefined) throw thrown;
     return result.value;
   }
-}
-
-/** Records how far an operation has come. Throws `FenceLost` when another server has taken the operation over. */
-export async function recordPhase(
-  ctx: Context,
-  operation: Operation,
-  name: string,
-  detail?: string,
-): Promise<void> {
-  await fencedTransaction(ctx, operation, async (tx, sandbox) => {
-    await setPhase(tx, operation, name);
-    const data = { kind: operation.kind, phase: name, ...(detail === undefined ? {} : { detail }) };
-    await recordEvent(ctx, tx, sandbox, 'operation.phase', data, { operationId: operation.id });
-  });
 }
 
 /** Passes a named fault point of this operation. */

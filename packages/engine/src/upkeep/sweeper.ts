@@ -4,8 +4,8 @@
  */
 import { forEachBounded } from '@torpor/host';
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import type { FilesOnlyFallback } from '../acts/begin-seal.ts';
 import { endedByCaptureFailure } from '../acts/capture-failure.ts';
+import type { FilesOnlyFallback } from '../acts/seal-plan.ts';
 import type { Context } from '../context.ts';
 import { idleAt, type Leases, listIdle } from '../idleness.ts';
 import type { Queryable } from '../ports/database.ts';

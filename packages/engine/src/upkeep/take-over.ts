@@ -3,13 +3,13 @@
  * to do next; the operation's request has the parameters.
  */
 import { TorporError } from '@torpor/protocol';
-import { startPaused, thawAfterSeal } from '../acts/finish-seal.ts';
+import { startPaused } from '../acts/finish-seal.ts';
 import { kill } from '../acts/kill.ts';
 import { observe } from '../acts/observe.ts';
 import { recover } from '../acts/recover.ts';
 import { repair } from '../acts/repair.ts';
-import { undoSeal } from '../acts/seal.ts';
 import { acceptUnobservedStart, start } from '../acts/start.ts';
+import { thawAfterSeal, undoSeal } from '../acts/thaw.ts';
 import { findCheckpoint, findSealedBy } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
 import { recordEvent } from '../ledger/transition.ts';

@@ -8,7 +8,7 @@ import {
   type Service,
   TorporError,
 } from '@torpor/protocol';
-import { sealMode } from '../acts/begin-seal.ts';
+import { sealMode } from '../acts/seal-plan.ts';
 import { start } from '../acts/start.ts';
 import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';

@@ -8,9 +8,9 @@ import {
   type SandboxView,
   TorporError,
 } from '@torpor/protocol';
-import { beginSeal, type SealPlan } from '../acts/begin-seal.ts';
 import { finishSeal } from '../acts/finish-seal.ts';
-import { seal } from '../acts/seal.ts';
+import { beginSeal, seal } from '../acts/seal.ts';
+import type { ContinuingSealPlan } from '../acts/seal-plan.ts';
 import { start } from '../acts/start.ts';
 import { findCheckpoint } from '../checkpoints/checkpoint.ts';
 import { requireAttachedReplayable } from '../checkpoints/forkable.ts';
@@ -56,7 +56,7 @@ export async function fork(
   }
   await requireSecrets(ctx, caller.org, request.network);
   const inPlan = planSnapshot(ctx, runtime);
-  const plan: SealPlan<Child[]> = {
+  const plan: ContinuingSealPlan<Child[]> = {
     ...inPlan,
     kept: false,
     name: null,

@@ -3,23 +3,14 @@ import {
   type CheckpointId,
   type CheckpointView,
   type OperationView,
-  type PauseDurability,
   type PauseRequest,
   type Reason,
   type SandboxId,
   type SandboxView,
   TorporError,
 } from '@torpor/protocol';
-import {
-  beginSeal,
-  type FilesOnlyFallback,
-  noExtraWrites,
-  type SealPlan,
-  sealMode,
-} from '../acts/begin-seal.ts';
-import { finishSeal } from '../acts/finish-seal.ts';
-import { seal } from '../acts/seal.ts';
-import { findCheckpoint } from '../checkpoints/checkpoint.ts';
+import { beginSeal, seal } from '../acts/seal.ts';
+import { type FilesOnlyFallback, noExtraWrites, type SealPlan, sealMode } from '../acts/seal-plan.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { findOperationOfState, type Operation } from '../operations/operation.ts';
 import type { Caller } from '../operations/operations.ts';
@@ -27,6 +18,7 @@ import type { Transaction } from '../ports/database.ts';
 import { checkpoint } from '../queries/checkpoints.ts';
 import { withPhases } from '../queries/operations.ts';
 import { sandboxView } from '../queries/sandboxes.ts';
+import type { Durability } from '../replication/replicator.ts';
 import { getSandbox, type Sandbox } from '../sandbox.ts';
 import { withTimeout } from '../with-timeout.ts';
 
@@ -63,13 +55,16 @@ export async function pause(
 ): Promise<Paused> {
   refuseWithoutStore(ctx, request);
   const { operation, checkpointId, isNew } = await sealAndPause(ctx, caller, id, request, BY_REQUEST);
-  const durability = await reachedDurability(ctx, caller, checkpointId, request.durability ?? ctx.durability);
+  const wanted = request.durability ?? ctx.durability;
+  const reached = wanted === 'replicated' ? await waitForReplica(ctx, caller, checkpointId) : undefined;
+  const sealed = await checkpoint(ctx, caller.org, checkpointId);
   return {
     operation: operation === null ? null : await withPhases(ctx, operation),
     paused: isNew,
     sandbox: await sandboxView(ctx, caller.org, id),
-    checkpoint: await checkpoint(ctx, caller.org, checkpointId),
-    ...durability,
+    checkpoint: sealed,
+    replicated: reached?.replicated ?? sealed.replicated === true,
+    replicatedReason: reached?.replicated === false ? reached.reason : null,
   };
 }
 
@@ -83,21 +78,14 @@ function refuseWithoutStore(ctx: Context, { durability }: PauseRequest): void {
   );
 }
 
-/** The pause is done, whatever comes of the replication. The caller's signal ends the wait. */
-async function reachedDurability(
+/** The pause is done, whatever comes of the replication. The caller's signal ends the wait. Undefined without a store. */
+async function waitForReplica(
   ctx: Context,
   caller: Caller,
   id: CheckpointId,
-  wanted: PauseDurability,
-): Promise<Pick<Paused, 'replicated' | 'replicatedReason'>> {
-  if (wanted === 'sealed' || ctx.replicator === undefined) {
-    return { replicated: (await findCheckpoint(ctx.db, id))?.replicatedAt != null, replicatedReason: null };
-  }
+): Promise<Durability | undefined> {
   const signals = caller.signal === undefined ? [ctx.stopping] : [caller.signal, ctx.stopping];
-  const reached = await ctx.replicator.wait(id, AbortSignal.any(signals));
-  return reached.replicated
-    ? { replicated: true, replicatedReason: null }
-    : { replicated: false, replicatedReason: reached.reason };
+  return ctx.replicator?.wait(id, AbortSignal.any(signals));
 }
 
 /** For the rounds, which need no answer. */
@@ -149,9 +137,7 @@ async function sealAndPause(
     },
     execute: async (handle, pausing) => {
       const sealed = await seal(ctx, handle, pausing, plan);
-      if (sealed.is === 'failed') return;
-      await finishSeal(ctx, handle, pausing, plan);
-      destroyPaused(ctx, pausing, plan.checkpointId);
+      if (sealed.is === 'sealed') destroyPaused(ctx, pausing, plan.checkpointId);
     },
   });
   if (ended.is === 'already') return alreadyPaused(ctx, ended.sandbox);

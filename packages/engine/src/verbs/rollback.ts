@@ -3,9 +3,9 @@
  * nothing is lost when the rollback fails or was a mistake.
  */
 import type { RollbackRequest, SandboxId } from '@torpor/protocol';
-import { beginSeal, noExtraWrites, type SealPlan, sealMode } from '../acts/begin-seal.ts';
 import { finishSeal } from '../acts/finish-seal.ts';
-import { seal } from '../acts/seal.ts';
+import { beginSeal, seal } from '../acts/seal.ts';
+import { type ContinuingSealPlan, noExtraWrites, sealMode } from '../acts/seal-plan.ts';
 import { requireStartableBy } from '../acts/sources.ts';
 import { beginResume, start } from '../acts/start.ts';
 import { getSealed } from '../checkpoints/checkpoint.ts';
@@ -29,7 +29,7 @@ export async function rollback(
   const replayed = await ctx.operations.replayed(caller, 'rollback', sandboxId, request);
   if (replayed !== undefined) return restartedBy(ctx, replayed);
   requireStartableBy(await getSealed(ctx.db, checkpointId, org), runtime);
-  const plan: SealPlan = {
+  const plan: ContinuingSealPlan = {
     checkpointId: ctx.ids.next('ckpt'),
     mode: sealMode(runtimeOf(ctx, { runtime }), undefined, 'be rolled back'),
     reason: 'rollback',

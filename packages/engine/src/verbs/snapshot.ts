@@ -9,9 +9,9 @@ import {
   type SnapshotRequest,
   TorporError,
 } from '@torpor/protocol';
-import { beginSeal, noExtraWrites, type SealPlan, sealMode } from '../acts/begin-seal.ts';
 import { finishSeal } from '../acts/finish-seal.ts';
-import { seal } from '../acts/seal.ts';
+import { beginSeal, seal } from '../acts/seal.ts';
+import { type ContinuingSealPlan, noExtraWrites, type SealPlan, sealMode } from '../acts/seal-plan.ts';
 import { nameCheckpoint, refuseTakenName } from '../checkpoints/checkpoint.ts';
 import { requireAttachedReplayable } from '../checkpoints/forkable.ts';
 import { type Context, runtimeOf } from '../context.ts';
@@ -35,7 +35,7 @@ export async function snapshot(
 ): Promise<{ readonly operation: { readonly id: OperationId }; readonly checkpoint: CheckpointView }> {
   const { runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
   const { name = null, expiresInSeconds } = request;
-  const plan: SealPlan = {
+  const plan: ContinuingSealPlan = {
     ...planSnapshot(ctx, runtimeOf(ctx, { runtime })),
     kept: true,
     name,
@@ -75,7 +75,7 @@ export async function snapshotByPolicy(
   { id, org, runtime }: Pick<Sandbox, 'id' | 'org' | 'runtime'>,
   guard: Guard,
 ): Promise<void> {
-  const plan: SealPlan = {
+  const plan: ContinuingSealPlan = {
     ...planSnapshot(ctx, runtimeOf(ctx, { runtime })),
     kept: false,
     name: null,
@@ -103,7 +103,7 @@ export async function snapshotByPolicy(
 export function planSnapshot(
   ctx: Context,
   runtime: Runtime,
-): Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards' | 'filesOnlyFallback'> {
+): Pick<ContinuingSealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards' | 'filesOnlyFallback'> {
   const { snapshotWhileRunning: inPlace, replayable } = runtime.capabilities();
   if (!inPlace && !replayable) {
     throw new TorporError(

@@ -23,7 +23,7 @@ import type { BaseSystem } from '../guest/base-system.ts';
 import type { GuestTools } from '../guest/guest-tools.ts';
 import { ociSpec } from '../guest/oci-spec.ts';
 import { type InstancePaths, makeDirectories } from '../instance/instance-files.ts';
-import type { PreparedRestore } from '../runsc/prepared-restore.ts';
+import type { PreparedRestore } from '../runsc/prepared-commands.ts';
 import type { Container, ContainerProgram } from '../runsc/runsc-container.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import { setVisibleMemory, withVisibleMemory } from './visible-memory.ts';

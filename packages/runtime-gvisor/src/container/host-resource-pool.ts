@@ -7,7 +7,7 @@
 import type { RootKind } from '../checkpoint-needs.ts';
 import { pathsIn } from '../instance/instance-files.ts';
 import { withDefaults } from '../limits/default-limits.ts';
-import type { PreparedRestore } from '../runsc/prepared-restore.ts';
+import type { PreparedRestore } from '../runsc/prepared-commands.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import {
   type ContainerSource,

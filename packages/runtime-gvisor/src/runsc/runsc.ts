@@ -14,8 +14,12 @@ import { type Clock, systemClock } from '@torpor/engine';
 import { type ProgramOptions, type ProgramResult, programTimedOut } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { SentryConnection, type SentryMethod, SentryRefusal } from './control-socket.ts';
-import { PreparedCheckpoints } from './prepared-checkpoint.ts';
-import { type PreparedRestore, PreparedRestores, requireImage } from './prepared-restore.ts';
+import {
+  PreparedCheckpoints,
+  type PreparedRestore,
+  PreparedRestores,
+  requireImage,
+} from './prepared-commands.ts';
 import { LOG_FILES, RunscCli, type RunscOptions } from './runsc-cli.ts';
 import type { Container, ContainerState, NamedContainer } from './runsc-container.ts';
 import { lastLogged, logSize, type RunscCommand, runscFailure } from './runsc-failure.ts';

@@ -11,7 +11,8 @@ import { bareSandboxId, visibleProcessors } from '@torpor/protocol';
 import { declaredPort, mapWriteErrors, startServices } from '@torpor/runtime-shared';
 import { forgetBase } from '../base/build-base.mjs';
 import { isChanged } from '../base/copy-base.ts';
-import { describeCapture, packMemory, writeMemory } from '../capture.ts';
+import { writeMemory } from '../capture.ts';
+import { describeCapture, MEMORY } from '../checkpoint-needs.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
@@ -159,7 +160,7 @@ async function bootAndCapture(
     });
     await spec.progress('capturing');
     const image = await writeMemory(ctx, { container: setup.container, credential }, staging, signal);
-    await packMemory(ctx, image, staging, signal);
+    await ctx.images.pack(image, join(staging.path, MEMORY), signal);
     return user;
   } finally {
     await tearDownContainer(

@@ -1,8 +1,7 @@
-/** What a seal is to do, and its part of the transaction that accepts the operation; `acts/seal.ts` follows. */
+/** What a seal is to do, and the row of its checkpoint. */
 import { type CheckpointId, type CheckpointMode, type Reason, TorporError } from '@torpor/protocol';
 import { insertWriting } from '../checkpoints/checkpoint.ts';
 import { type Context, pauseCapability } from '../context.ts';
-import { applyTransition } from '../ledger/transition.ts';
 import type { Operation } from '../operations/operation.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime } from '../ports/runtime.ts';
@@ -27,6 +26,11 @@ export interface SealPlan<T = void> {
   readonly extraWrites: (tx: Transaction, sandbox: Sandbox, operation: Operation) => Promise<T>;
 }
 
+/** A plan of a seal after which the sandbox continues; `finishSeal` follows the seal. */
+export interface ContinuingSealPlan<T = void> extends SealPlan<T> {
+  readonly afterwards: 'runs on' | 'restarts';
+}
+
 /** For plans without other writes. */
 export async function noExtraWrites(): Promise<void> {}
 
@@ -43,28 +47,6 @@ export function sealMode(runtime: Runtime, wanted: CheckpointMode | undefined, w
     throw new TorporError('capability_unsupported', `The runtime "${runtime.name}" keeps files, not memory.`);
   }
   return wanted ?? best;
-}
-
-/** Part of the accepting transaction: the checkpoint's row, and the state `pausing` unless the seal is in place. */
-export async function beginSeal(
-  ctx: Context,
-  tx: Transaction,
-  sandbox: Sandbox,
-  operation: Operation,
-  plan: Pick<SealPlan, 'checkpointId' | 'mode' | 'reason' | 'afterwards'>,
-): Promise<Sandbox> {
-  await insertCheckpointRow(ctx, tx, sandbox, operation, plan.checkpointId);
-  if (plan.afterwards === 'runs on') return sandbox;
-  const { reason, mode } = plan;
-  return applyTransition(
-    ctx,
-    tx,
-    sandbox,
-    'pause',
-    'sandbox.pausing',
-    { reason, mode },
-    { operationId: operation.id },
-  );
 }
 
 /** Inserts the row of a checkpoint before any of its bytes exist. */
