@@ -13,6 +13,7 @@ import { agentSandboxRuntime } from './open-agent-sandbox-runtime.ts';
 const why = whyNoLab(['etcd', 'kube-apiserver']);
 const NAMESPACE = 'torpor-sandboxes';
 const SPEC = {
+  org: 'default',
   env: { A: '1' },
   services: [],
   network: {},

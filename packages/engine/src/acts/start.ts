@@ -294,7 +294,7 @@ async function launch(
   const from = toSealedCheckpoint(ctx.store, source.checkpoint);
   const { env, user, workdir, services: declared, network, resources } = sandbox.config;
   const services = declared.map(({ jobId: _, ...service }) => service);
-  const spec = { env, user, workdir, services, network, resources };
+  const spec = { org: sandbox.org, env, user, workdir, services, network, resources };
 
   trace.enter('start');
   const started = await call('Starting', (callSignal) =>
