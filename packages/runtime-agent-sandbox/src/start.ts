@@ -67,6 +67,7 @@ async function bringUp(
   const { clock, settings } = world;
   const credential = fromPool?.pool.credentialOf(pod.uid) ?? secret.token;
   await setUpAgent({ instance, secret, credential, address, clock, settings, check, dial }, signal);
+  connections.remember(instance, connection);
   const annotations = { [STATE_ANNOTATION]: 'running', [POD_ANNOTATION]: pod.uid };
   await objects.change(
     name,

@@ -134,11 +134,13 @@ export class KubernetesRuntime implements Runtime {
     const owner = { apiVersion: 'v1', kind: 'Pod', name, uid };
     await secrets.giveTo(instance, owner, NEVER_ABORTED);
     const pod = await pods.untilRunning(name, instance, signal);
-    const address = await connections.agentAddress({ pod, token: secret.token });
+    const connection = { pod, token: secret.token };
+    const address = await connections.agentAddress(connection);
     const check = async () => void (await pods.untilRunning(name, instance, signal));
     const dial = (port: number) => this.dial(instance, port, signal);
     const credential = secret.token;
     await setUpAgent({ instance, secret, credential, address, clock, settings, check, dial }, signal);
+    connections.remember(instance, connection);
     return { mode: 'files', lost: ['processes'] };
   }
 
