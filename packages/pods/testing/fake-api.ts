@@ -186,7 +186,7 @@ export class FakeApi {
 }
 
 const ONE_OBJECT =
-  /\/(pods|secrets|sandboxes|persistentvolumeclaims|sandboxclaims|sandboxtemplates|sandboxwarmpools)\/[^/]+$/;
+  /\/namespaces\/[^/]+\/(pods|secrets|sandboxes|persistentvolumeclaims|sandboxclaims|sandboxtemplates|sandboxwarmpools)\/[^/]+$/;
 
 function isKept({ metadata }: FakeObject): boolean {
   return (metadata.finalizers ?? []).length > 0;
