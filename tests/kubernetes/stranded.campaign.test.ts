@@ -111,7 +111,10 @@ describe.each(Object.values(POD_CLUSTERS))('2,206 sessions without pods, then $w
         await expect.poll(() => left('running'), { timeout: 300_000, interval: 2_000 }).toEqual([]);
         const { failed } = await torpor.sessions.healing();
         expect(failed).toBe(0);
+        // Those that were paused say that their files are gone, until a resume finds the same, or they are deleted.
         const paused = await left('paused');
+        for await (const { checkpointHealth } of torpor.sandboxes.list({ state: ['paused'] }))
+          expect(checkpointHealth?.health).toBe('missing');
         console.log(
           JSON.stringify({
             stranded: STRANDED,
