@@ -61,7 +61,7 @@ describe.skipIf(why !== null)(`the nodes of the chart${why === null ? '' : `: ${
     for (const name of ['node1', 'node2']) await label(name);
     const archive = join(directory, 'server.tar');
     const runsc = (await chosenRunsc())?.program ?? '';
-    const programs = ['ip', 'nft'].map((name) =>
+    const programs = ['ip', 'nft', 'tini'].map((name) =>
       realpathSync(execFileSync('which', [name], { encoding: 'utf8' }).trim()),
     );
     await writeServerImage({ archive, base: realpathSync(BASE), programs: [...programs, runsc] });
@@ -102,7 +102,7 @@ describe.skipIf(why !== null)(`the nodes of the chart${why === null ? '' : `: ${
     expect((await client.runtimes()).map(({ name, capabilities: { pause } }) => [name, pause])).toEqual([
       ['gvisor', 'memory'],
     ]);
-    const { id } = await client.sandboxes.create({ services: [COUNTER] });
+    const { id } = await client.sandboxes.create({ services: [COUNTER], resources: { memoryMb: 256 } });
     expect(await count(client, id)).toBeGreaterThan(0);
     await client.sandboxes.pause(id);
     await client.sandboxes.resume(id);
@@ -116,7 +116,8 @@ describe.skipIf(why !== null)(`the nodes of the chart${why === null ? '' : `: ${
     const client = await chart.clientOf(first);
     const { sandboxes } = client;
     const ids: SandboxId[] = [];
-    for (let n = 0; n < 3; n++) ids.push((await sandboxes.create({ services: [COUNTER] })).id);
+    for (let n = 0; n < 3; n++)
+      ids.push((await sandboxes.create({ services: [COUNTER], resources: { memoryMb: 256 } })).id);
     const homes = new Set((await client.nodes.list()).map(({ name }) => name));
     expect(homes).toEqual(new Set(['torpor-node-0', 'torpor-node-1']));
     const last = new Map<SandboxId, number>();
