@@ -15,8 +15,8 @@ RUN apt-get update && \
     rm -rf /var/lib/apt/lists/*
 # Not the package of the SDK, whose name begins in the same way.
 COPY --from=build /src/dist/torpor-[0-9]*.tgz /opt/torpor/
-# Node is in the image already.
-RUN npm install --global --omit=optional --no-audit --no-fund /opt/torpor/torpor-*.tgz && npm cache clean --force
+# Node is in the image already, and without scripts the package `node` brings no second one. Terminals need an optional package.
+RUN npm install --global --ignore-scripts --no-audit --no-fund /opt/torpor/torpor-*.tgz && npm cache clean --force
 ENV TORPOR_DATA_DIR=/data HOME=/data
 WORKDIR /data
 EXPOSE 7676

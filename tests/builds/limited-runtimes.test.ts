@@ -118,6 +118,7 @@ describe('builds on a runtime with fewer capabilities', { timeout: 120_000 }, ()
       });
       const again = await builds.rebuild(job_id);
       expect(statesOf(await eventsOf(again.job_id)).at(-1)).toBe('ready');
+      expect(await logOf(again.job_id)).toContain(`stored files of ${job_id}`);
       const rebuilt = await builds.status(again.job_id);
       expect(rebuilt.build_version).toBe('build_v0_2');
       expect((await requestPreview(server, rebuilt.preview_url ?? '')).text).toBe('hello');

@@ -21,7 +21,7 @@ export const GOALS = {
   dashboard: 'a live dashboard',
 } as const;
 
-export async function follow({ torpor }: TorporProcess, id: JobId): Promise<BuildState[]> {
+export async function follow({ torpor }: Pick<TorporProcess, 'torpor'>, id: JobId): Promise<BuildState[]> {
   const states: BuildState[] = [];
   for await (const { type, status } of torpor.builds.events(id)) {
     if (type === 'build.stage.started') states.push(status);
@@ -29,7 +29,10 @@ export async function follow({ torpor }: TorporProcess, id: JobId): Promise<Buil
   return states;
 }
 
-export async function untilPaused({ torpor }: TorporProcess, id: JobId): Promise<BuildStatus> {
+export async function untilPaused(
+  { torpor }: Pick<TorporProcess, 'torpor'>,
+  id: JobId,
+): Promise<BuildStatus> {
   for (;;) {
     const status = await torpor.builds.status(id);
     if (status.sandbox_paused || status.status !== 'ready') return status;

@@ -124,6 +124,38 @@ describe.skipIf(why !== null)(`the Helm chart${why === null ? '' : `: ${why}`}`,
     ]);
   });
 
+  it('gives organisations namespaces of their own, with the same rights and policies in each', async () => {
+    const objects = await template({
+      sandboxes: { ...VALUES.sandboxes, orgNamespaces: { acme: 'acme-sandboxes', beta: 'acme-sandboxes' } },
+    });
+    const namespaces = ['torpor-sandboxes', 'acme-sandboxes'];
+    for (const kind of ['Role', 'RoleBinding', 'NetworkPolicy'])
+      expect(
+        objects
+          .filter((object) => object.kind === kind && namespaces.includes(object.metadata.namespace ?? ''))
+          .map(({ metadata }) => metadata.namespace),
+      ).toEqual(namespaces);
+    expect(objects.filter(({ kind }) => kind === 'Namespace').map(({ metadata }) => metadata.name)).toEqual(
+      namespaces,
+    );
+    const env = variablesOf(one(objects, 'StatefulSet', 'torpor'));
+    expect(readPodSettings(env).orgNamespaces).toEqual({ acme: 'acme-sandboxes', beta: 'acme-sandboxes' });
+  });
+
+  it('gives the rights for a warm pool only with one', async () => {
+    const controlPlane = { runtimes: ['agent-sandbox'] };
+    const rules = async (warmPool: number) =>
+      one(
+        await template({ controlPlane, sandboxes: { ...VALUES.sandboxes, warmPool } }),
+        'Role',
+        'torpor',
+      ).rules?.map(({ resources }) => resources.join());
+    expect(await rules(0)).not.toContain('sandboxclaims');
+    expect(await rules(2)).toEqual(
+      expect.arrayContaining(['sandboxtemplates,sandboxwarmpools', 'sandboxclaims']),
+    );
+  });
+
   it('runs nodes with gVisor as privileged pods on labelled machines, which drain before they stop', async () => {
     const nodes = { enabled: true, drainSeconds: 120 };
     const objects = await template({ nodes, controlPlane: { enabled: false } });
@@ -184,6 +216,11 @@ describe.skipIf(why !== null)(`the Helm chart${why === null ? '' : `: ${why}`}`,
     ['a store that servers cannot share', { store: { url: 'file:///data' } }, 'store.url'],
     ['an ingress without a domain', { ingress: { enabled: true } }, 'domain'],
     ['no server at all', { controlPlane: { enabled: false } }, 'no server'],
+    [
+      'a namespace that is none',
+      { sandboxes: { ...VALUES.sandboxes, orgNamespaces: { acme: 'No Namespace' } } },
+      'orgNamespaces',
+    ],
     ['a misspelt setting', { settings: { nodeLeaseMs: '60s' } }, 'nodeLeaseMs'],
   ])('refuses %s with the name of the value', async (_, values, name) => {
     await expect(template(values)).rejects.toThrow(name);

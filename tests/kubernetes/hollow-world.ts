@@ -22,13 +22,15 @@ export interface HollowOptions {
   readonly settings?: readonly string[];
   readonly faults?: FaultPoints;
   readonly flags?: readonly string[];
+  /** Further TORPOR_KUBERNETES_… variables. */
+  readonly variables?: Readonly<Record<string, string>>;
 }
 
 export async function openHollowWorld(options: HollowOptions = {}): Promise<HollowWorld> {
-  const { settings = [], faults = noFaults, flags = [] } = options;
+  const { settings = [], faults = noFaults, flags = [], variables = {} } = options;
   const cluster = new HollowCluster();
   await cluster.start();
-  for (const [name, value] of Object.entries(cluster.variables)) vi.stubEnv(name, value);
+  for (const [name, value] of Object.entries({ ...cluster.variables, ...variables })) vi.stubEnv(name, value);
   const dataDir = await makeDataDir();
   const all = ['engine.reconcileEveryMs=500ms', 'runtimes.kubernetesRequestMs=1s', ...settings];
   const config = await readConfig(

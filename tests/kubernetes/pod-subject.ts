@@ -34,11 +34,11 @@ export function podVariables({ kubeconfig }: Pick<LabCluster, 'kubeconfig'>): Re
   };
 }
 
-export async function makeNamespace({ admin }: LabCluster): Promise<void> {
-  const body = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } };
+export async function makeNamespace({ admin }: LabCluster, name = NAMESPACE): Promise<void> {
+  const body = { apiVersion: 'v1', kind: 'Namespace', metadata: { name } };
   await admin.create('/api/v1/namespaces', { ...ask, body });
   await eventually('the default service account', () =>
-    admin.get(`/api/v1/namespaces/${NAMESPACE}/serviceaccounts/default`, ask),
+    admin.get(`/api/v1/namespaces/${name}/serviceaccounts/default`, ask),
   );
 }
 

@@ -3,7 +3,7 @@
  * libraries of Node. With a root it also has the programs that gVisor needs.
  */
 import { execFile } from 'node:child_process';
-import { chmod, copyFile, cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, cp, lstat, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -56,19 +56,32 @@ export async function writeServerImage({ archive, base, programs = [] }: ServerI
 async function installTorpor(into: string): Promise<void> {
   await mkdir(dirname(into), { recursive: true });
   await buildTorpor(into);
-  // Node is in the image already.
-  const flags = ['--omit=dev', '--omit=optional', '--ignore-scripts', '--no-audit', '--no-fund'];
+  // Node is in the image already, and without scripts the package `node` brings no second one.
+  const flags = ['--omit=dev', '--ignore-scripts', '--no-audit', '--no-fund'];
   await execute('npm', ['install', ...flags, '--prefer-offline'], { cwd: into });
 }
 
 async function copyProgram(root: string, from: string, to: string): Promise<void> {
   const needs = await librariesOf(from);
-  await copyFile(from, await placeFor(root, to));
-  await chmod(join(root, to), 0o755);
+  const program = await placeFor(root, to);
+  // A link in the root would lead to a file of this machine.
+  await rm(program, { force: true });
+  await copyFile(from, program);
+  await chmod(program, 0o755);
   if (needs?.loader === undefined) return;
   for (const library of [needs.loader, ...needs.libraries]) {
-    await cp(library, await placeFor(root, library), { dereference: true });
+    const place = await placeFor(root, library);
+    // A library of the root stays: it may be a link that leads outside of the root.
+    if (await isThere(place)) continue;
+    await cp(library, place, { dereference: true });
   }
+}
+
+function isThere(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** In a root with merged directories, `/lib64` is a link that leads outside of it. */

@@ -64,7 +64,7 @@ export interface Program {
   listen?(instance: Instance, port: number): Promise<void>;
 }
 
-export const NO_SPEC: StartSpec = { env: {}, services: [], network: {}, resources: {} };
+export const NO_SPEC: StartSpec = { org: 'default', env: {}, services: [], network: {}, resources: {} };
 
 /** A signal that never fires. */
 export const unhurried: AbortSignal = new AbortController().signal;

@@ -9,6 +9,8 @@ import type { StartSecret } from './start-secret.ts';
 export interface AgentOrder {
   readonly instance: Instance;
   readonly secret: StartSecret;
+  /** With which the agent was started. From its set-up on, its credential is that of the secret. */
+  readonly credential: string;
   /** The address of the agent. */
   readonly address: Address;
   readonly clock: Clock;
@@ -34,7 +36,7 @@ function hostOf(host: string): string {
 }
 
 export async function setUpAgent(order: AgentOrder, signal: AbortSignal): Promise<void> {
-  const { address, secret, instance, clock, settings } = order;
+  const { address, secret, credential, instance, clock, settings } = order;
   const agent = agentClient(address, secret.token);
   try {
     await waitForAgent(agent, order, signal);
@@ -50,7 +52,7 @@ export async function setUpAgent(order: AgentOrder, signal: AbortSignal): Promis
         sandboxId: instance.sandboxId,
         timestamp: clock.now(),
       },
-      { signal, credential: secret.token },
+      { signal, credential },
     );
     const ctx = { agent, clock, settings, portFor: declaredPort, dial: order.dial };
     await startServices(ctx, services, signal);

@@ -48,6 +48,11 @@ export class PodConnections {
     return connection;
   }
 
+  /** Of an instance that was just set up: the first request need not read its credential. */
+  remember(instance: Instance, connection: PodConnection): void {
+    this.#known.set(objectName(instance), connection);
+  }
+
   agentAddress({ pod }: PodConnection): Promise<Address> {
     return this.#world.reach.to(pod, AGENT_PORT);
   }

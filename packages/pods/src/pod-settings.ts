@@ -1,5 +1,5 @@
 /** How the pods of sandboxes look: read from TORPOR_KUBERNETES_… variables, with safe defaults. */
-import { TorporError } from '@torpor/protocol';
+import { orgIdSchema, TorporError } from '@torpor/protocol';
 import { z } from 'zod';
 
 /** RFC 1123 names, as Kubernetes accepts them. */
@@ -18,7 +18,10 @@ const podSettingsSchema = z.object({
   /** The kubeconfig and the context in it. Undefined: as kubectl finds them, or the service account of the server. */
   config: z.string().min(1).optional(),
   context: z.string().min(1).optional(),
+  /** The namespace of organisations that are not in `orgNamespaces`. */
   namespace: name.default('torpor-sandboxes'),
+  /** Organisations with a namespace of their own: `{"acme":"acme-sandboxes"}` */
+  orgNamespaces: parsedJson.pipe(z.record(orgIdSchema, name)).default({}),
   /** The image of the template `base`. */
   image: image.default('docker.io/library/node:24-bookworm'),
   /** The image whose files are the agent, Node and their libraries. An init container copies them into each pod. */
@@ -49,6 +52,8 @@ const podSettingsSchema = z.object({
   /** agent-sandbox: the storage class and the size of a sandbox's volume. */
   storageClass: name.optional(),
   volumeMb: z.coerce.number().int().min(1).default(1024),
+  /** agent-sandbox: how many pods of the template `base` wait for a sandbox, in each namespace. */
+  warmPool: z.coerce.number().int().min(0).max(10_000).default(0),
 });
 
 export type PodSettings = z.infer<typeof podSettingsSchema>;
@@ -57,6 +62,7 @@ const VARIABLES: Readonly<Record<keyof PodSettings, string>> = {
   config: 'TORPOR_KUBERNETES_CONFIG',
   context: 'TORPOR_KUBERNETES_CONTEXT',
   namespace: 'TORPOR_KUBERNETES_NAMESPACE',
+  orgNamespaces: 'TORPOR_KUBERNETES_ORG_NAMESPACES',
   image: 'TORPOR_KUBERNETES_IMAGE',
   agentImage: 'TORPOR_KUBERNETES_AGENT_IMAGE',
   pullPolicy: 'TORPOR_KUBERNETES_PULL_POLICY',
@@ -70,6 +76,7 @@ const VARIABLES: Readonly<Record<keyof PodSettings, string>> = {
   reach: 'TORPOR_KUBERNETES_REACH',
   storageClass: 'TORPOR_KUBERNETES_STORAGE_CLASS',
   volumeMb: 'TORPOR_KUBERNETES_VOLUME_MB',
+  warmPool: 'TORPOR_KUBERNETES_WARM_POOL',
 };
 
 /** An empty variable counts as not set. */

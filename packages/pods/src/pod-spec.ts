@@ -4,6 +4,7 @@
  * removes once it has read it: the sandbox's container never mounts the Secret, and no variable holds it.
  */
 
+import { createHmac } from 'node:crypto';
 import { AGENT_PORT } from '@torpor/envd';
 import type { Resources } from '@torpor/protocol';
 import type { PodSettings } from './pod-settings.ts';
@@ -30,7 +31,9 @@ export interface PodOrder {
   readonly settings: PodSettings & { readonly agentImage: string };
   readonly image: string;
   readonly resources: Resources;
-  readonly sandboxId: string;
+  /** Undefined: a pod of a warm pool, which waits for its sandbox. */
+  readonly sandboxId: string | undefined;
+  /** The Secret with the credential of the start, or with the key of the warm pool. */
   readonly secretName: string;
   /** The name of the volume of the home directory; absent: an `emptyDir` that dies with the pod. */
   readonly homeVolume?: string;
@@ -44,13 +47,28 @@ function node(at: string): string[] {
 }
 
 /** The shell of no image is needed: Node copies. The credential is readable by the sandbox's user alone. */
-const COPY = `const fs = require('node:fs');
+function copyProgram(credential: string): string {
+  return `const fs = require('node:fs');
 fs.cpSync('${IMAGE_TOOLS}', '${COPY_INTO}', { recursive: true });
-fs.writeFileSync('${CREDENTIAL_INTO}/credential', fs.readFileSync('${SECRET_AT}/${CREDENTIAL_KEY}'), { mode: 0o600 });`;
+const secret = fs.readFileSync('${SECRET_AT}/${CREDENTIAL_KEY}');
+fs.writeFileSync('${CREDENTIAL_INTO}/credential', ${credential}, { mode: 0o600 });`;
+}
+const COPY = copyProgram('secret');
+/** As `poolCredential`. The key stays in the init container: no program of a sandbox can read it. */
+const COPY_IN_POOL = copyProgram(
+  `require('node:crypto').createHmac('sha256', secret).update(process.env.POD_UID).digest('hex')`,
+);
+const POD_UID = { name: 'POD_UID', valueFrom: { fieldRef: { fieldPath: 'metadata.uid' } } };
+
+/** The credential with which the agent of a pod of a warm pool is set up the first time. */
+export function poolCredential(key: string, podUid: string): string {
+  return createHmac('sha256', key).update(podUid).digest('hex');
+}
 
 export function podSpec(order: PodOrder): Record<string, unknown> {
   const { settings, image, secretName } = order;
   const { user, pullPolicy: imagePullPolicy } = settings;
+  const isPooled = order.sandboxId === undefined;
   const securityContext = {
     allowPrivilegeEscalation: false,
     capabilities: { drop: ['ALL'] },
@@ -84,7 +102,8 @@ export function podSpec(order: PodOrder): Record<string, unknown> {
         name: INIT_CONTAINER,
         image: settings.agentImage,
         imagePullPolicy,
-        command: [...node(IMAGE_TOOLS), '-e', COPY],
+        command: [...node(IMAGE_TOOLS), '-e', isPooled ? COPY_IN_POOL : COPY],
+        ...(isPooled ? { env: [POD_UID] } : {}),
         resources: { requests: SMALL, limits: { memory: '512Mi' } },
         securityContext: { ...securityContext, readOnlyRootFilesystem: true },
         volumeMounts: [
@@ -123,7 +142,8 @@ export function podSpec(order: PodOrder): Record<string, unknown> {
 
 function agentFlags({ sandboxId }: PodOrder): string[] {
   return [
-    ...['--listen', `0.0.0.0:${AGENT_PORT}`, '--sandbox-id', sandboxId, '--user', USER, '--home', HOME],
+    ...['--listen', `0.0.0.0:${AGENT_PORT}`, '--user', USER, '--home', HOME],
+    ...(sandboxId === undefined ? [] : ['--sandbox-id', sandboxId]),
     // With the home directory, the records of delivered turns survive where it is on a volume.
     ...['--credential-file', `${RUN}/credential`, '--state-dir', `${HOME}/.torpor`],
   ];

@@ -1,6 +1,7 @@
 /**
  * An API server in memory, for failures that a real one cannot be made to show: refusals, conflicts, dropped watches, lost
- * answers, answers of proxies. It knows objects, labels, merge patches and watches; nothing acts on the objects but the test.
+ * answers, answers of proxies. It knows objects, labels, finalizers, merge patches, replaced specs and watches; nothing acts
+ * on the objects but the test.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -18,6 +19,8 @@ export interface FakeObject {
     deletionTimestamp?: string;
     labels?: Record<string, string>;
     annotations?: Record<string, string>;
+    finalizers?: readonly string[];
+    ownerReferences?: readonly { readonly kind: string; readonly uid: string }[];
   };
   spec?: Record<string, unknown>;
   status?: Record<string, unknown>;
@@ -147,20 +150,30 @@ export class FakeApi {
       const data = encoded(made['stringData']);
       return this.put(at, data === undefined ? made : { ...made, data });
     }
-    if (method === 'PATCH' && exact !== undefined) return this.put(path, merged(exact, body) as FakeObject);
+    if (method === 'PATCH' && exact !== undefined) return this.#patch(path, exact, body);
     if (method === 'DELETE' && exact !== undefined) {
-      this.remove(path);
+      if (isKept(exact)) this.merge(path, { metadata: { deletionTimestamp: 'now' } });
+      else this.remove(path);
       return {};
     }
     if (method === 'GET' && exact !== undefined) return exact;
-    const isList =
-      method === 'GET' && !/\/(pods|secrets|sandboxes|persistentvolumeclaims)\/[^/]+$/.test(path);
+    const isList = method === 'GET' && !ONE_OBJECT.test(path);
     if (!isList) return void refuse(response, 404, 'there is none', 'NotFound');
     if (query.get('watch') === '1') return void this.#watch(path, response);
     const items = [...this.objects].filter(
       ([at, object]) => at.startsWith(`${path}/`) && matches(object, query.get('labelSelector') ?? ''),
     );
     return { metadata: { resourceVersion: String(this.#version) }, items: items.map(([, object]) => object) };
+  }
+
+  /** A JSON patch replaces the spec. */
+  #patch(path: string, before: FakeObject, change: object): FakeObject {
+    const [replaced] = Array.isArray(change) ? (change as { value: FakeObject['spec'] & object }[]) : [];
+    if (replaced !== undefined) return this.put(path, { ...before, spec: replaced.value });
+    const changed = merged(before, change) as FakeObject;
+    if (changed.metadata.deletionTimestamp === undefined || isKept(changed)) return this.put(path, changed);
+    this.remove(path);
+    return changed;
   }
 
   #watch(path: string, response: ServerResponse): void {
@@ -170,6 +183,13 @@ export class FakeApi {
     response.writeHead(200, { 'content-type': 'application/json' });
     response.flushHeaders();
   }
+}
+
+const ONE_OBJECT =
+  /\/namespaces\/[^/]+\/(pods|secrets|sandboxes|persistentvolumeclaims|sandboxclaims|sandboxtemplates|sandboxwarmpools)\/[^/]+$/;
+
+function isKept({ metadata }: FakeObject): boolean {
+  return (metadata.finalizers ?? []).length > 0;
 }
 
 function refuse(response: ServerResponse, status: number, message: string, reason = `Status${status}`): void {

@@ -12,10 +12,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
 import { AGENT_PORT } from '@torpor/envd';
+import { poolCredential } from '../src/pod-spec.ts';
 import { FakeApi, type FakeObject } from './fake-api.ts';
 
 const USER = 1000;
 const GROUP = '/apis/agents.x-k8s.io';
+const EXTENSIONS = '/apis/extensions.agents.x-k8s.io';
 const VERSION = 'v1beta1';
 
 /** `$0` is the directory of the home, and the rest the command. */
@@ -54,6 +56,8 @@ export class HollowCluster {
     this.api.onChange = (path, object) => {
       if (path.startsWith(`${this.#core}/pods/`)) this.#runPod(path, object);
       if (path.startsWith(`${this.#sandboxes}/`)) this.#control(path, object);
+      if (path.startsWith(`${this.#extensions}/sandboxwarmpools/`)) this.#fillPool(object);
+      if (path.startsWith(`${this.#extensions}/sandboxclaims/`)) this.#bind(path, object);
     };
     this.api.onRemove = (path, object) => this.#removed(path, object);
   }
@@ -101,6 +105,10 @@ export class HollowCluster {
     return `${GROUP}/${VERSION}/namespaces/${this.namespace}/sandboxes`;
   }
 
+  get #extensions(): string {
+    return `${EXTENSIONS}/${VERSION}/namespaces/${this.namespace}`;
+  }
+
   /** Every pod has an address of the loopback, so that all agents can have the same port. */
   #runPod(path: string, { metadata, spec }: FakeObject): void {
     const { name } = metadata;
@@ -112,7 +120,9 @@ export class HollowCluster {
     // The agent removes the file, so the directory is its user's.
     const run = this.#directoryOfUser(`${name}-${n}-run`);
     const credential = join(run, 'credential');
-    writeFileSync(credential, Buffer.from(data['credential'] ?? '', 'base64'));
+    const secretValue = Buffer.from(data['credential'] ?? '', 'base64').toString('utf8');
+    const isPooled = argument(spec, '--sandbox-id') === undefined;
+    writeFileSync(credential, isPooled ? poolCredential(secretValue, metadata.uid ?? '') : secretValue);
     chownSync(credential, USER, USER);
     const address = `127.${1 + (process.pid % 250)}.${n >> 8}.${n & 255}`;
     const child = spawn(
@@ -120,7 +130,8 @@ export class HollowCluster {
       [
         ...['--mount', '--pid', '--fork', '--kill-child', '--mount-proc', 'sh', '-c', ENTER],
         ...[this.#homeOf(name, spec), process.execPath, join(this.#agentDir, 'agent.mjs')],
-        ...['--listen', `${address}:${AGENT_PORT}`, '--sandbox-id', argument(spec, '--sandbox-id')],
+        ...['--listen', `${address}:${AGENT_PORT}`],
+        ...(isPooled ? [] : ['--sandbox-id', argument(spec, '--sandbox-id') ?? '']),
         ...['--user', 'user', '--home', '/home/user', '--credential-file', credential],
         ...['--state-dir', '/home/user/.torpor'],
       ],
@@ -196,6 +207,45 @@ export class HollowCluster {
     });
   }
 
+  /** As the controller of pools: Sandboxes that wait, as many as the pool is to have. */
+  #fillPool({ metadata, spec }: FakeObject): void {
+    const template = this.api.objects.get(`${this.#extensions}/sandboxtemplates/${metadata.name}`);
+    const missing = Number(spec?.['replicas']) - this.waiting().length;
+    for (let made = 0; made < missing; made++) {
+      const name = `${metadata.name}-${++started}`;
+      const owner = { kind: 'SandboxWarmPool', uid: metadata.uid ?? '' };
+      const labels = { 'agents.x-k8s.io/warm-pool-sandbox': metadata.name };
+      this.api.put(`${this.#sandboxes}/${name}`, {
+        metadata: { name, labels, ownerReferences: [owner] },
+        spec: { operatingMode: 'Running', ...template?.spec },
+      });
+    }
+  }
+
+  /** The names of the Sandboxes that wait in pools. */
+  waiting(): string[] {
+    const all = [...this.api.objects].filter(([path]) => path.startsWith(`${this.#sandboxes}/`));
+    const pooled = all.filter(
+      ([, { metadata }]) => metadata.ownerReferences?.[0]?.kind === 'SandboxWarmPool',
+    );
+    return pooled.map(([, { metadata }]) => metadata.name);
+  }
+
+  /** As the controller of claims. A claim that is being deleted is left alone. */
+  #bind(path: string, { metadata, spec, status }: FakeObject): void {
+    if (metadata.deletionTimestamp !== undefined || status !== undefined) return;
+    const { name: poolName } = (spec?.['warmPoolRef'] ?? {}) as { name?: string };
+    const pool = this.api.objects.get(`${this.#extensions}/sandboxwarmpools/${poolName}`);
+    const said = (reason: string) => ({ conditions: [{ type: 'Ready', status: 'False', reason }] });
+    if (pool === undefined) return void this.api.merge(path, { status: said('WarmPoolNotFound') });
+    const [name] = this.waiting();
+    if (name === undefined) return void this.api.merge(path, { status: said('SandboxMissing') });
+    const ownerReferences = [{ kind: 'SandboxClaim', uid: metadata.uid ?? '' }];
+    this.api.merge(`${this.#sandboxes}/${name}`, { metadata: { ownerReferences } });
+    this.api.merge(path, { status: { sandbox: { name } } });
+    this.#fillPool(pool);
+  }
+
   #judge(path: string, isRunning: boolean): void {
     const observedGeneration = this.api.objects.get(path)?.metadata.generation;
     const said = (type: string, isTrue: boolean, reason: string) => ({
@@ -220,6 +270,9 @@ export class HollowCluster {
       // The controller makes a pod that was deleted again.
       if (owner !== undefined && owner.spec?.['operatingMode'] !== 'Suspended') this.#makePod(owner);
     }
+    if (path.startsWith(`${this.#extensions}/sandboxclaims/`)) this.#collect('SandboxClaim', metadata.uid);
+    if (path.startsWith(`${this.#extensions}/sandboxwarmpools/`))
+      this.#collect('SandboxWarmPool', metadata.uid);
     if (path.startsWith(`${this.#sandboxes}/`)) {
       this.deletePod(name);
       this.api.remove(`${this.#core}/persistentvolumeclaims/home-${name}`);
@@ -231,8 +284,7 @@ export class HollowCluster {
   /** As the garbage collector: removes what the object owned. */
   #collect(kind: string, uid: string | undefined): void {
     for (const [path, object] of this.api.objects) {
-      const owners = ((object.metadata as { ownerReferences?: { kind: string; uid: string }[] })
-        .ownerReferences ?? []) as readonly { readonly kind: string; readonly uid: string }[];
+      const owners = object.metadata.ownerReferences ?? [];
       if (owners.some((owner) => owner.kind === kind && owner.uid === uid)) this.api.remove(path);
     }
   }
@@ -249,10 +301,10 @@ function volumeOf(spec: FakeObject['spec'], name: string): Record<string, unknow
 }
 
 /** The argument after a flag of the container's command. */
-function argument(spec: FakeObject['spec'], flag: string): string {
+function argument(spec: FakeObject['spec'], flag: string): string | undefined {
   const [container] = (spec?.['containers'] ?? []) as { command: string[] }[];
   const at = container?.command.indexOf(flag) ?? -1;
-  return container?.command[at + 1] ?? '';
+  return at < 0 ? undefined : container?.command[at + 1];
 }
 
 function judgedGeneration({ status }: FakeObject): number | undefined {

@@ -4,7 +4,7 @@ export { FakeApi, type FakeObject, type Fault } from './fake-api.ts';
 export { HollowCluster, whyNotHollow } from './hollow-cluster.ts';
 export { type LabApiServer, startLabApiServer } from './lab-api-server.ts';
 export { type LabCluster, startLabCluster } from './lab-cluster.ts';
-export { AGENT_IMAGE, PLAIN_IMAGE } from './lab-images.ts';
+export { AGENT_IMAGE, NODE_IMAGE, PLAIN_IMAGE } from './lab-images.ts';
 export { eventually } from './lab-processes.ts';
 export { helmProgram, whyNoCluster, whyNoLab } from './lab-programs.mjs';
 export { STORAGE_CLASS } from './lab-volumes.ts';

@@ -2,8 +2,9 @@
 import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
+import { librariesOf } from '@torpor/host';
 import { writeAgentImage } from '../src/image/agent-image.ts';
 import { writeOciArchive } from '../src/image/oci-archive.ts';
 import { debianRoot, pauseProgram } from './lab-programs.mjs';
@@ -12,12 +13,20 @@ const PAUSE_IMAGE = 'local.test/pause:1';
 export const AGENT_IMAGE = 'local.test/torpor-agent:1';
 /** An image without a C library, without Node and without an account for the sandbox's user. */
 export const PLAIN_IMAGE = 'local.test/plain:1';
+/** The same with Node, for builds. */
+export const NODE_IMAGE = 'local.test/node:1';
 
 /** Writes the archives into a directory and returns their paths. */
 export async function writeLabImages(into: string): Promise<readonly string[]> {
   const work = mkdtempSync(join(tmpdir(), 'torpor-lab-'));
   try {
-    return [await pauseImage(work, into), await plainImage(work, into), await agentImage(into)];
+    const plain = plainRoot(work);
+    return [
+      await pauseImage(work, into),
+      await shellImage(plain, PLAIN_IMAGE, join(into, 'plain.tar')),
+      await shellImage(await withNode(plain), NODE_IMAGE, join(into, 'node.tar')),
+      await agentImage(into),
+    ];
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
@@ -33,7 +42,7 @@ async function pauseImage(work: string, into: string): Promise<string> {
   return archive;
 }
 
-async function plainImage(work: string, into: string): Promise<string> {
+function plainRoot(work: string): string {
   const root = join(work, 'plain');
   for (const name of ['bin', 'tmp', 'etc', 'proc', 'sys', 'dev', 'home', 'root', 'var', 'usr'])
     mkdirSync(join(root, name), { recursive: true });
@@ -45,13 +54,23 @@ async function plainImage(work: string, into: string): Promise<string> {
   }
   writeFileSync(join(root, 'etc', 'passwd'), 'root:x:0:0:root:/root:/bin/sh\n');
   writeFileSync(join(root, 'etc', 'group'), 'root:x:0:\n');
-  const archive = join(into, 'plain.tar');
-  await writeOciArchive({
-    archive,
-    reference: PLAIN_IMAGE,
-    root,
-    config: { Env: ['PATH=/bin'], Cmd: ['/bin/sh'] },
-  });
+  return root;
+}
+
+async function withNode(root: string): Promise<string> {
+  const needs = await librariesOf(process.execPath);
+  const libraries = needs?.loader === undefined ? [] : [needs.loader, ...needs.libraries];
+  cpSync(process.execPath, join(root, 'bin', 'node'));
+  for (const library of libraries) {
+    mkdirSync(dirname(join(root, library)), { recursive: true });
+    cpSync(library, join(root, library), { dereference: true });
+  }
+  return root;
+}
+
+async function shellImage(root: string, reference: string, archive: string): Promise<string> {
+  const config = { Env: ['PATH=/bin'], Cmd: ['/bin/sh'] };
+  await writeOciArchive({ archive, reference, root, config });
   return archive;
 }
 

@@ -11,7 +11,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { AgentSandboxRuntime } from './agent-sandbox-runtime.ts';
 import { agentSandboxRuntime } from './open-agent-sandbox-runtime.ts';
 
-const SPEC = { env: {}, services: [], network: {}, resources: {} };
+const SPEC = { org: 'default', env: {}, services: [], network: {}, resources: {} };
 const SILENT: readonly Fault[] = [401, 403, 409, 410, 429, 500, 503, 'proxy', 'drop', 'hang'];
 const CORE = '/api/v1/namespaces/torpor-sandboxes';
 const CHECKPOINT: CheckpointId = `ckpt_${'1'.repeat(20)}`;
@@ -258,6 +258,21 @@ describe.each(['v1beta1', 'v1alpha1'] as const)(
       expect(parts.files).toBe(true);
       await runtime.destroy(instance, unhurried);
       expect([api.objects.has(object), api.objects.has(pod)]).toEqual([true, false]);
+    });
+
+    it('are found in the namespace that the checkpoint names, and not concluded missing without it', async () => {
+      await runtime.freeze(instance, unhurried);
+      const { needs, ...checkpoint } = await captured();
+      expect(needs['namespace']).toBe('torpor-sandboxes');
+      await runtime.destroy(instance, unhurried);
+      const elsewhere = { ...checkpoint, needs: { ...needs, namespace: 'removed-from-the-settings' } };
+      expect(await failureOf(runtime.checkUsable(elsewhere, unhurried))).toMatchObject({
+        code: 'checkpoint_unreadable',
+      });
+      // As an earlier version recorded it.
+      const { namespace: _, ...before } = needs;
+      await runtime.discard({ ...checkpoint, needs: before }, unhurried);
+      expect(api.objects.has(object)).toBe(false);
     });
 
     it('in use by another instance are not started again', async () => {

@@ -1,6 +1,7 @@
 /** What a Sandbox resource, its pod and its volume say about an instance. What the cluster does not say is unknown. */
 import type { Instance, Observation } from '@torpor/engine';
 import { type Pod, podState } from '@torpor/pods';
+import type { Parts } from './parts.ts';
 import {
   claimNameOf,
   endOf,
@@ -11,7 +12,7 @@ import {
   stateOf,
 } from './sandbox-object.ts';
 import { VOLUME } from './sandbox-objects.ts';
-import { isProvedSuspended, type Parts } from './start.ts';
+import { isProvedSuspended } from './start.ts';
 
 export async function observeObject(
   parts: Parts,

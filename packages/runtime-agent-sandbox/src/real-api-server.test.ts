@@ -13,6 +13,7 @@ import { agentSandboxRuntime } from './open-agent-sandbox-runtime.ts';
 const why = whyNoLab(['etcd', 'kube-apiserver']);
 const NAMESPACE = 'torpor-sandboxes';
 const SPEC = {
+  org: 'default',
   env: { A: '1' },
   services: [],
   network: {},
@@ -154,6 +155,77 @@ describe.skipIf(why !== null)(`a real API server${why === null ? '' : `: ${why}`
     expect(external?.replayable).toBe(false);
     await runtime.destroy(nextOf(instance), unhurried);
     expect((await server.admin.get<Stored>(at, ask)).metadata.uid).toBe(made.metadata.uid);
+    await runtime.close();
+  });
+
+  it('accepts the warm pool and its claim, and keeps the claim until the Sandbox belongs to the instance', async () => {
+    const runtime = await agentSandboxRuntime(options({ TORPOR_KUBERNETES_WARM_POOL: '2' }));
+    const extensions = `/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/${NAMESPACE}`;
+    interface Listed {
+      readonly items: readonly { readonly metadata: { readonly name: string }; readonly spec: object }[];
+    }
+    const listOf = (kind: string) => server.admin.get<Listed>(`${extensions}/${kind}`, ask);
+    await expect
+      .poll(async () => (await listOf('sandboxwarmpools')).items.length, { timeout: 10_000 })
+      .toBe(1);
+    const [template] = (await listOf('sandboxtemplates')).items;
+    const [pool] = (await listOf('sandboxwarmpools')).items;
+    expect(pool?.spec).toMatchObject({
+      replicas: 2,
+      sandboxTemplateRef: { name: template?.metadata.name },
+      updateStrategy: { type: 'Recreate' },
+    });
+    expect(template?.spec).toMatchObject({
+      networkPolicyManagement: 'Unmanaged',
+      volumeClaimTemplates: [{ spec: { storageClassName: 'fast' } }],
+    });
+
+    // As the controller of claims: the Sandbox gets the claim for its owner.
+    const instance = newInstance();
+    const image = 'docker.io/library/node:24-bookworm';
+    const stop = new AbortController();
+    const starting = runtime
+      .start(instance, { ...TEMPLATE, needs: { image } }, 'files', { ...SPEC, resources: {} }, stop.signal)
+      .catch((error: unknown) => error);
+    const at = `${extensions}/sandboxclaims/${objectName(instance)}`;
+    interface Claim {
+      readonly metadata: { readonly uid: string; readonly deletionTimestamp?: string };
+    }
+    const claimOf = () => server.admin.get<Claim>(at, ask).catch(() => undefined);
+    await expect.poll(claimOf, { timeout: 5_000 }).toBeDefined();
+    const { uid = '' } = (await claimOf())?.metadata ?? {};
+    const owner = {
+      apiVersion: 'extensions.agents.x-k8s.io/v1beta1',
+      kind: 'SandboxClaim',
+      uid,
+      controller: true,
+    };
+    const sandbox = {
+      apiVersion: 'agents.x-k8s.io/v1beta1',
+      kind: 'Sandbox',
+      metadata: { name: 'waiting', ownerReferences: [{ ...owner, name: objectName(instance) }] },
+      spec:
+        template?.spec === undefined
+          ? {}
+          : { podTemplate: (template.spec as { podTemplate: object }).podTemplate },
+    };
+    await server.admin.create(sandboxes, { ...ask, body: sandbox });
+    const status = { conditions: [], sandbox: { name: 'waiting' } };
+    await server.admin.patch(`${at}/status`, { ...ask, body: { status } });
+    await expect
+      .poll(async () => (await claimOf())?.metadata.deletionTimestamp, { timeout: 5_000 })
+      .toBeDefined();
+    // Its pod never runs. The start is given up, and everything that it has taken is removed.
+    stop.abort();
+    await starting;
+    const listed: unknown[] = [];
+    for await (const one of runtime.list(unhurried)) listed.push(one);
+    expect(listed).toEqual([instance]);
+    // No garbage collector runs here, so the deletion of the Sandbox stays under way.
+    expect(await failureOf(runtime.destroy(instance, unhurried))).toMatchObject({ code: 'timeout' });
+    expect(await claimOf()).toBeUndefined();
+    const { metadata } = await server.admin.get<Claim>(`${sandboxes}/waiting`, ask);
+    expect(metadata.deletionTimestamp).toBeDefined();
     await runtime.close();
   });
 });

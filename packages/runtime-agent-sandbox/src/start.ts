@@ -1,26 +1,13 @@
-/** Starts an instance on a new Sandbox or on a suspended one, suspends it, and lets it go on. */
-import { randomBytes } from 'node:crypto';
+/** Starts an instance on a Sandbox, suspends it, and lets it go on. */
 import type { Instance, StartSpec } from '@torpor/engine';
-import {
-  instanceOf,
-  labelsOf,
-  notAlive,
-  objectName,
-  type PodConnections,
-  type PodWorld,
-  podSpec,
-  podState,
-  type ReachedPod,
-  type StartSecret,
-  setUpAgent,
-} from '@torpor/pods';
-import { type CheckpointId, type Resources, TorporError } from '@torpor/protocol';
-import { missing, type SandboxCheckpoint } from './checkpoint-needs.ts';
+import { notAlive, podState, type ReachedPod, setUpAgent } from '@torpor/pods';
+import { type CheckpointId, TorporError } from '@torpor/protocol';
+import type { SandboxCheckpoint } from './checkpoint-needs.ts';
+import type { Parts } from './parts.ts';
 import {
   CHECKPOINT_LABEL,
   endOf,
   hasNoSuspendedCondition,
-  IMAGE_ANNOTATION,
   isReady,
   isSeenNotReady,
   isSuspended,
@@ -30,16 +17,7 @@ import {
   type SandboxObject,
   STATE_ANNOTATION,
 } from './sandbox-object.ts';
-import { type SandboxObjects, VOLUME } from './sandbox-objects.ts';
-
-export interface Parts {
-  readonly world: PodWorld;
-  readonly objects: SandboxObjects;
-  readonly connections: PodConnections;
-}
-
-/** A create must not be aborted half done: the cluster could make the object after its destruction. */
-const NEVER_ABORTED = new AbortController().signal;
+import { type Taken, takeNewSandbox, takeSuspendedSandbox } from './take-sandbox.ts';
 
 export async function startInstance(
   parts: Parts,
@@ -50,90 +28,12 @@ export async function startInstance(
   signal: AbortSignal,
 ): Promise<void> {
   signal.throwIfAborted();
-  const token = randomBytes(32).toString('hex');
-  const secret = await parts.world.secrets.make(instance, { token, spec }, NEVER_ABORTED);
-  signal.throwIfAborted();
-  const object =
+  const order = { parts, instance, spec, signal };
+  const taken =
     checkpoint.is === 'template'
-      ? await createObject(parts, instance, checkpoint.image, spec.resources)
-      : await takeObject(parts, instance, from, checkpoint, spec.resources, signal);
-  const { name = '', uid = '' } = object.metadata;
-  const apiVersion = await parts.objects.apiVersion(signal);
-  await parts.world.secrets.giveTo(instance, { apiVersion, kind: 'Sandbox', name, uid }, NEVER_ABORTED);
-  await bringUp(parts, instance, name, secret, signal);
-}
-
-async function createObject(
-  { world, objects }: Parts,
-  instance: Instance,
-  image: string,
-  resources: Resources,
-): Promise<SandboxObject> {
-  const { podSettings } = world;
-  const storage = `${resources.diskMb ?? podSettings.volumeMb}Mi`;
-  const { storageClass } = podSettings;
-  const volume = {
-    metadata: { name: VOLUME },
-    spec: {
-      accessModes: ['ReadWriteOnce'],
-      resources: { requests: { storage } },
-      ...(storageClass === undefined ? {} : { storageClassName: storageClass }),
-    },
-  };
-  const metadata = {
-    labels: labelsOf(world.home, instance),
-    annotations: {
-      [STATE_ANNOTATION]: 'starting',
-      [IMAGE_ANNOTATION]: image,
-    },
-  };
-  const spec = {
-    podTemplate: podTemplate(world, instance, image, resources),
-    volumeClaimTemplates: [volume],
-  };
-  return objects.create(objectName(instance), metadata, spec, NEVER_ABORTED);
-}
-
-/** The pod has the labels of the instance, so that the watch of pods tells of it. */
-function podTemplate(world: PodWorld, instance: Instance, image: string, resources: Resources) {
-  const spec = podSpec({
-    settings: world.podSettings,
-    image,
-    // The volume has its own size.
-    resources: { ...resources, diskMb: undefined },
-    sandboxId: instance.sandboxId,
-    secretName: objectName(instance),
-    homeVolume: VOLUME,
-  });
-  return { metadata: { labels: labelsOf(world.home, instance) }, spec };
-}
-
-/** Goes on with the volume of a suspended Sandbox. The object keeps the mark of the checkpoint until it is captured anew. */
-async function takeObject(
-  { world, objects }: Parts,
-  instance: Instance,
-  from: CheckpointId,
-  { name, uid, image }: Extract<SandboxCheckpoint, { is: 'suspended' }>,
-  resources: Resources,
-  signal: AbortSignal,
-): Promise<SandboxObject> {
-  const object = await objects.findByName(name, signal);
-  if (object === undefined || object.metadata.uid !== uid) throw missing(from, 'its Sandbox was deleted');
-  const user = instanceOf(object.metadata);
-  if (user !== undefined && objectName(user) !== objectName(instance)) {
-    throw new TorporError('conflict', `The volume of the checkpoint is in use by ${user.sandboxId}.`, {
-      checkpointId: from,
-    });
-  }
-  const metadata = {
-    labels: labelsOf(world.home, instance),
-    annotations: {
-      [STATE_ANNOTATION]: 'starting',
-    },
-  };
-  // A shutdown time that has passed would end the new pod at once.
-  const spec = { podTemplate: podTemplate(world, instance, image, resources), shutdownTime: null };
-  return objects.change(name, { metadata, spec, mode: 'Running' }, NEVER_ABORTED);
+      ? await takeNewSandbox(order, checkpoint.image)
+      : await takeSuspendedSandbox(order, from, checkpoint);
+  await bringUp(parts, instance, taken, signal);
 }
 
 /** Lets a suspended instance go on under the same generation: a new pod, the same volume, its services started again. */
@@ -147,27 +47,40 @@ export async function continueInstance(
   if (secret === undefined) throw notAlive(instance, 'the credential of its start does not exist any more');
   const { name = '' } = object.metadata;
   await parts.objects.change(name, { mode: 'Running' }, signal);
-  await bringUp(parts, instance, name, secret, signal, { [CHECKPOINT_LABEL]: null });
+  await bringUp(parts, instance, { object, secret }, signal, { [CHECKPOINT_LABEL]: null });
 }
 
 async function bringUp(
   parts: Parts,
   instance: Instance,
-  name: string,
-  secret: StartSecret,
+  { object, secret, fromPool }: Taken,
   signal: AbortSignal,
   labels: object = {},
 ): Promise<void> {
   const { world, connections, objects } = parts;
+  const { name = '' } = object.metadata;
   const pod = await untilReady(parts, instance, name, signal);
   const connection = { pod, token: secret.token };
   const address = await connections.agentAddress(connection);
   const check = async () => void (await world.pods.untilRunning(pod.name, instance, signal));
   const dial = (port: number) => connections.dial(connection, port, signal);
   const { clock, settings } = world;
-  await setUpAgent({ instance, secret, address, clock, settings, check, dial }, signal);
+  const credential = fromPool?.pool.credentialOf(pod.uid) ?? secret.token;
+  await setUpAgent({ instance, secret, credential, address, clock, settings, check, dial }, signal);
+  connections.remember(instance, connection);
   const annotations = { [STATE_ANNOTATION]: 'running', [POD_ANNOTATION]: pod.uid };
-  await objects.change(name, { metadata: { annotations, labels } }, signal);
+  await objects.change(
+    name,
+    fromPool === undefined
+      ? { metadata: { annotations, labels } }
+      : // Without an owner it stays when the claim goes.
+        {
+          metadata: { annotations, labels, ownerReferences: null },
+          spec: { podTemplate: fromPool.podTemplate },
+        },
+    signal,
+  );
+  await fromPool?.pool.endRemoval(instance, signal);
 }
 
 /** The controller must say `Ready` for the present generation, and the pod must run. */

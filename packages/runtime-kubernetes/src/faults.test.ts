@@ -12,7 +12,7 @@ import { kubernetesRuntime } from './open-kubernetes-runtime.ts';
 
 const PODS = '/api/v1/namespaces/torpor-sandboxes/pods';
 const SECRETS = '/api/v1/namespaces/torpor-sandboxes/secrets';
-const SPEC = { env: {}, services: [], network: {}, resources: {} };
+const SPEC = { org: 'default', env: {}, services: [], network: {}, resources: {} };
 const TEMPLATE = {
   id: `ckpt_${'0'.repeat(20)}`,
   parts: { files: true, memory: false },

@@ -25,11 +25,14 @@ import {
   imageOf,
   instanceOf,
   labelsOf,
+  Namespaces,
   notAlive,
   objectName,
   type Pod,
   PodConnections,
+  type PodSettings,
   type PodWorld,
+  type PodWorlds,
   podSpec,
   podState,
   selectorOf,
@@ -52,20 +55,30 @@ export const KUBERNETES_CAPABILITIES: Capabilities = {
   customTemplates: true,
 };
 
+/** What the runtime has for each namespace. */
+interface Place {
+  readonly world: PodWorld;
+  readonly connections: PodConnections;
+}
+
 export class KubernetesRuntime implements Runtime {
   readonly name = 'kubernetes';
   readonly isShared = true;
   readonly memoryEntries = [];
   readonly defaultMemoryMb: number;
-  readonly #world: PodWorld;
-  readonly #connections: PodConnections;
+  readonly #worlds: PodWorlds;
+  readonly #places: Namespaces<Place>;
+  readonly #image: string;
   /** A destroy waits for a start that is under way. */
   readonly #mutex = new KeyedMutex<SandboxId>();
 
-  constructor(world: PodWorld) {
-    this.#world = world;
-    this.#connections = new PodConnections(world);
-    this.defaultMemoryMb = world.podSettings.memoryMb;
+  constructor(worlds: PodWorlds, { memoryMb, image }: PodSettings) {
+    this.#worlds = worlds;
+    this.#places = new Namespaces(
+      worlds.all.map((world) => ({ world, connections: new PodConnections(world) })),
+    );
+    this.defaultMemoryMb = memoryMb;
+    this.#image = image;
   }
 
   capabilities(): Capabilities {
@@ -81,11 +94,11 @@ export class KubernetesRuntime implements Runtime {
   }
 
   async prepareTemplate(spec: TemplateSpec): Promise<Captured> {
-    return capturedImage(templateImage(spec, this.#world.podSettings.image));
+    return capturedImage(templateImage(spec, this.#image));
   }
 
   async isOutdated(template: SealedCheckpoint): Promise<boolean> {
-    return imageOf(template) !== this.#world.podSettings.image;
+    return imageOf(template) !== this.#image;
   }
 
   start(
@@ -105,48 +118,35 @@ export class KubernetesRuntime implements Runtime {
     signal: AbortSignal,
   ): Promise<Started> {
     signal.throwIfAborted();
-    const { pods, secrets, clock, settings } = this.#world;
+    const place = this.#places.ofOrg(spec.org);
+    this.#places.remember(instance, place);
+    const { connections } = place;
+    const { pods, secrets, clock, settings } = place.world;
     const token = randomBytes(32).toString('hex');
     const secret = await secrets.make(instance, { token, spec }, NEVER_ABORTED);
     signal.throwIfAborted();
-    const made = await pods.create(this.#podOf(instance, from, spec), objectName(instance), NEVER_ABORTED);
+    const made = await pods.create(
+      podOf(place.world, instance, from, spec),
+      objectName(instance),
+      NEVER_ABORTED,
+    );
     const { name = '', uid = '' } = made.metadata;
     const owner = { apiVersion: 'v1', kind: 'Pod', name, uid };
     await secrets.giveTo(instance, owner, NEVER_ABORTED);
     const pod = await pods.untilRunning(name, instance, signal);
-    const address = await this.#connections.agentAddress({ pod, token: secret.token });
+    const connection = { pod, token: secret.token };
+    const address = await connections.agentAddress(connection);
     const check = async () => void (await pods.untilRunning(name, instance, signal));
     const dial = (port: number) => this.dial(instance, port, signal);
-    await setUpAgent({ instance, secret, address, clock, settings, check, dial }, signal);
+    const credential = secret.token;
+    await setUpAgent({ instance, secret, credential, address, clock, settings, check, dial }, signal);
+    connections.remember(instance, connection);
     return { mode: 'files', lost: ['processes'] };
-  }
-
-  #podOf(instance: Instance, from: SealedCheckpoint, { resources }: StartSpec): unknown {
-    const image = imageOf(from);
-    if (image === undefined) {
-      throw new TorporError('checkpoint_corrupt', 'The record of the checkpoint names no image.', {
-        checkpointId: from.id,
-      });
-    }
-    const { home, podSettings } = this.#world;
-    const name = objectName(instance);
-    return {
-      apiVersion: 'v1',
-      kind: 'Pod',
-      metadata: { name, labels: labelsOf(home, instance) },
-      spec: podSpec({
-        settings: podSettings,
-        image,
-        resources,
-        sandboxId: instance.sandboxId,
-        secretName: name,
-      }),
-    };
   }
 
   async observe(instance: Instance, signal: AbortSignal): Promise<Observation> {
     try {
-      const pod = await this.#findPod(instance, signal);
+      const pod = await findPod(await this.#placeOf(instance, signal), instance, signal);
       return pod === undefined ? gone('the cluster has no pod of it: the pod was deleted') : observed(pod);
     } catch (thrown) {
       return { is: 'unknown', why: TorporError.from(thrown).message };
@@ -154,13 +154,15 @@ export class KubernetesRuntime implements Runtime {
   }
 
   async agent(instance: Instance, signal: AbortSignal): Promise<AgentAddress> {
-    const connection = await this.#connect(instance, signal);
-    return { address: await this.#connections.agentAddress(connection), token: connection.token };
+    const place = await this.#placeOf(instance, signal);
+    const connection = await connect(place, instance, signal);
+    return { address: await place.connections.agentAddress(connection), token: connection.token };
   }
 
   async dial(instance: Instance, port: number, signal: AbortSignal): Promise<Address | null> {
     try {
-      return await this.#connections.dial(await this.#connect(instance, signal), port, signal);
+      const place = await this.#placeOf(instance, signal);
+      return await place.connections.dial(await connect(place, instance, signal), port, signal);
     } catch (thrown) {
       const observation = await this.observe(instance, signal);
       if (observation.is === 'gone') return null;
@@ -169,10 +171,12 @@ export class KubernetesRuntime implements Runtime {
   }
 
   onEnded(listener: (instance: Instance) => void): void {
-    this.#world.watch.onChange((pod, isDeleted) => {
-      const instance = instanceOf(pod.metadata);
-      if (instance !== undefined && (isDeleted || podState(pod).is === 'ended')) listener(instance);
-    });
+    for (const { watch } of this.#worlds.all) {
+      watch.onChange((pod, isDeleted) => {
+        const instance = instanceOf(pod.metadata);
+        if (instance !== undefined && (isDeleted || podState(pod).is === 'ended')) listener(instance);
+      });
+    }
   }
 
   async presync(): Promise<void> {}
@@ -199,30 +203,19 @@ export class KubernetesRuntime implements Runtime {
   }
 
   async #destroy({ sandboxId, generation }: Instance, signal: AbortSignal): Promise<void> {
-    const { pods, secrets } = this.#world;
-    for (const instance of await this.#instances(signal, sandboxId)) {
-      if (instance.generation > generation) continue;
-      await pods.remove(objectName(instance), signal);
-      await secrets.remove(instance, signal);
-      await this.#connections.forget(instance);
+    for (const { world, connections } of this.#places.all) {
+      for (const instance of await instancesIn(world, signal, sandboxId)) {
+        if (instance.generation > generation) continue;
+        await world.pods.remove(objectName(instance), signal);
+        await world.secrets.remove(instance, signal);
+        await connections.forget(instance);
+        this.#places.forget(instance);
+      }
     }
   }
 
   async *list(signal: AbortSignal): AsyncGenerator<Instance> {
-    yield* await this.#instances(signal);
-  }
-
-  /** A Secret without a pod is what a server leaves that dies between the two. */
-  async #instances(signal: AbortSignal, sandboxId?: SandboxId): Promise<readonly Instance[]> {
-    const { pods, secrets, home } = this.#world;
-    const selector = selectorOf(home, sandboxId);
-    const objects = [...(await pods.list(selector, signal)), ...(await secrets.list(selector, signal))];
-    const found = new Map<string, Instance>();
-    for (const { metadata } of objects) {
-      const instance = instanceOf(metadata);
-      if (instance !== undefined) found.set(objectName(instance), instance);
-    }
-    return [...found.values()];
+    for (const world of this.#worlds.all) yield* await instancesIn(world, signal);
   }
 
   async checkUsable(): Promise<MemoryVerdict> {
@@ -235,16 +228,36 @@ export class KubernetesRuntime implements Runtime {
   async discard(): Promise<void> {}
 
   async close(): Promise<void> {
-    await this.#world.close();
+    await this.#worlds.close();
   }
 
-  #findPod(instance: Instance, signal: AbortSignal): Promise<Pod | undefined> {
-    return this.#world.pods.find(objectName(instance), signal);
+  #placeOf(instance: Instance, signal: AbortSignal): Promise<Place> {
+    return this.#places.of(instance, async (place) => (await findPod(place, instance, signal)) !== undefined);
   }
+}
 
-  #connect(instance: Instance, signal: AbortSignal) {
-    return this.#connections.to(instance, (asking) => this.#findPod(instance, asking), signal);
+function findPod({ world }: Place, instance: Instance, signal: AbortSignal): Promise<Pod | undefined> {
+  return world.pods.find(objectName(instance), signal);
+}
+
+function connect(place: Place, instance: Instance, signal: AbortSignal) {
+  return place.connections.to(instance, (asking) => findPod(place, instance, asking), signal);
+}
+
+/** A Secret without a pod is what a server leaves that dies between the two. */
+async function instancesIn(
+  { pods, secrets, home }: PodWorld,
+  signal: AbortSignal,
+  sandboxId?: SandboxId,
+): Promise<readonly Instance[]> {
+  const selector = selectorOf(home, sandboxId);
+  const objects = [...(await pods.list(selector, signal)), ...(await secrets.list(selector, signal))];
+  const found = new Map<string, Instance>();
+  for (const { metadata } of objects) {
+    const instance = instanceOf(metadata);
+    if (instance !== undefined) found.set(objectName(instance), instance);
   }
+  return [...found.values()];
 }
 
 function observed(pod: Pod): Observation {
@@ -263,4 +276,31 @@ function cannotPause({ sandboxId }: Instance): TorporError {
     sandboxId,
     hint: 'Choose onIdle "stop" or "keep", or a runtime that keeps files or memory: GET /v1/runtimes.',
   });
+}
+
+function podOf(
+  { home, podSettings }: PodWorld,
+  instance: Instance,
+  from: SealedCheckpoint,
+  { resources }: StartSpec,
+): unknown {
+  const image = imageOf(from);
+  if (image === undefined) {
+    throw new TorporError('checkpoint_corrupt', 'The record of the checkpoint names no image.', {
+      checkpointId: from.id,
+    });
+  }
+  const name = objectName(instance);
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, labels: labelsOf(home, instance) },
+    spec: podSpec({
+      settings: podSettings,
+      image,
+      resources,
+      sandboxId: instance.sandboxId,
+      secretName: name,
+    }),
+  };
 }

@@ -18,6 +18,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* The namespaces of sandboxes, as the list "items" of a YAML document. */}}
+{{- define "torpor.sandboxNamespaces" -}}
+items: {{ concat (list .Values.sandboxes.namespace) (values .Values.sandboxes.orgNamespaces | sortAlpha) | uniq | toJson }}
+{{- end }}
+
 {{- define "torpor.authSecret" -}}
 {{ .Values.auth.existingSecret | default (printf "%s-auth" (include "torpor.name" .)) }}
 {{- end }}

@@ -101,7 +101,13 @@ async function writeCode({ ctx, leased, log, signal }: Attempt, job: BuildJob): 
   const kept = await readFiles(ctx.db, job.id);
   if (kept.length > 0) return kept;
   const previous = job.previousId === null ? [] : await readFiles(ctx.db, job.previousId);
-  const made = job.previousKind === 'rebuild' && previous.length > 0 ? previous : await run();
+  const isRebuild = job.previousKind === 'rebuild';
+  if (isRebuild && previous.length > 0) {
+    log.line('torpor', `Rebuilds from the ${previous.length} stored files of ${job.previousId}.`);
+  } else if (isRebuild) {
+    log.line('torpor', `The files of ${job.previousId} were removed: the runner writes them again.`);
+  }
+  const made = isRebuild && previous.length > 0 ? previous : await run();
   const files = checkFiles(made, ctx.settings.files);
   await ctx.pass('build.generated');
   await ctx.db.transaction(async (tx) => {

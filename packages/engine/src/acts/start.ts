@@ -306,7 +306,7 @@ async function launch(
   const { env, user, workdir, services: declared, network, resources } = sandbox.config;
   const services = declared.map(({ jobId: _, ...service }) => service);
   const fromTemplate = operation.kind === 'create' && requestedCheckpoint(operation) === undefined;
-  const spec = { env, user, workdir, services, network, resources, fromTemplate };
+  const spec = { org: sandbox.org, env, user, workdir, services, network, resources, fromTemplate };
 
   trace.enter('start');
   const started = await call('Starting', (callSignal) =>

@@ -71,6 +71,19 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect((await a.engine.resume(caller, id)).sandbox.state).toBe('running');
     });
 
+    it('wakes no sandbox here that is sealed and not yet replicated, for as long as a replication may take', async () => {
+      const id = await runningOn(a);
+      const upload = Promise.withResolvers<void>();
+      a.replicas.gate = upload.promise;
+      await b.engine.beginDrain('a');
+      await a.engine.pause(caller, id);
+      const refused = { code: 'transitioning', retryable: true };
+      await expect(a.engine.resume(caller, id)).rejects.toMatchObject(refused);
+      cluster.clock.advance(30_000);
+      expect((await a.engine.resume(caller, id)).sandbox).toMatchObject({ state: 'running', node: 'a' });
+      upload.resolve();
+    });
+
     it('leaves a sandbox running that no other node can take, and records why', async () => {
       const id = await runningOn(a);
       await b.engine.cordonNode('b');

@@ -6,6 +6,9 @@ import type { Transaction } from '../ports/database.ts';
 import { lockRoom } from './node.ts';
 import { usedMemory } from './placement.ts';
 
+/** How long a request waits for the replication of what was just sealed. A larger checkpoint wakes on its own node. */
+const REPLICATION_MS = 30_000;
+
 interface Room {
   /** The memory that the sandboxes to be started may use together; null where the runtime sets no limit. */
   readonly memoryMb: number | null;
@@ -20,7 +23,7 @@ interface Room {
  * together they cannot take more than there is.
  */
 export async function reserve(
-  { node }: Context,
+  { node, clock }: Context,
   tx: Transaction,
   { memoryMb, what, checkpointId = null }: Room,
 ): Promise<void> {
@@ -31,7 +34,7 @@ export async function reserve(
     [node.name],
   );
   if (row === undefined) throw new Error(`The node "${node.name}" has no row.`);
-  if (row.draining === 1 && (what === 'new' || (await canWakeElsewhere(tx, checkpointId)))) {
+  if (row.draining === 1 && (what === 'new' || (await isLeaving(tx, checkpointId, clock.now())))) {
     throw draining(node.name);
   }
   if (row.cordoned === 1 && what === 'new') throw cordoned(node.name);
@@ -48,9 +51,16 @@ export async function reserve(
   );
 }
 
-async function canWakeElsewhere(tx: Transaction, id: CheckpointId | null): Promise<boolean> {
+/**
+ * Whether the sandbox wakes on another node, now or in a moment. A sandbox that wakes here between its seal and the end of
+ * the replication is sealed again by the next round: with steady requests it would never leave.
+ */
+async function isLeaving(tx: Transaction, id: CheckpointId | null, now: number): Promise<boolean> {
   const checkpoint = id === null ? undefined : await findCheckpoint(tx, id);
-  return checkpoint !== undefined && (checkpoint.external || checkpoint.replicatedAt !== null);
+  if (checkpoint === undefined) return false;
+  if (checkpoint.external || checkpoint.replicatedAt !== null) return true;
+  const { sealedAt, replicaFailures } = checkpoint;
+  return replicaFailures === 0 && sealedAt !== null && now - sealedAt < REPLICATION_MS;
 }
 
 function cordoned(name: string): TorporError {

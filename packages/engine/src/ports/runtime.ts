@@ -97,6 +97,8 @@ export type FreezePurpose = 'pause' | 'snapshot';
 
 /** What a sandbox gets at every start. */
 export interface StartSpec {
+  /** The organisation of the sandbox, for runtimes that keep organisations apart. */
+  readonly org: string;
   readonly env: Readonly<Record<string, string>>;
   /** The user and directory of commands that name none. Absent: those of the runtime. */
   readonly user?: string | undefined;

@@ -146,7 +146,7 @@ describe.each(databaseKinds)('the reconciler on %s', (kind) => {
       path: world.store.path(checkpointId),
     };
     const stray = { sandboxId: 'sbx_00000000000000000000', generation: 1 } as const;
-    const spec = { env: {}, services: [], network: {}, resources: {} };
+    const spec = { org: 'default', env: {}, services: [], network: {}, resources: {} };
     await runtime.start(stray, from, 'files', spec, new AbortController().signal);
     await engine.reconcile();
     expect(await runtime.observe(stray)).toMatchObject({ is: 'gone', files: false });

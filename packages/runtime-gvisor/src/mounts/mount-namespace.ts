@@ -27,6 +27,7 @@ import { TorporError } from '@torpor/protocol';
 import { runDirectory } from '../container/run-directory.ts';
 import { serverTag } from '../instance/instance-names.ts';
 import { shareMounts } from './mount-sharing.ts';
+import { makePinnedNamespace } from './pinned-namespace.ts';
 
 const TIMEOUT_MS = 10_000;
 const CHUNK = 65_536;
@@ -158,7 +159,7 @@ async function pin(file: string, signal: AbortSignal): Promise<void> {
     await program('mount', ['--bind', directory, directory], signal);
   await program('mount', ['--make-private', directory], signal);
   await writeFile(file, '', { mode: 0o600 });
-  await program('unshare', [`--mount=${file}`, '--propagation', 'slave', 'true'], signal);
+  await makePinnedNamespace(file, signal);
 }
 
 /** Ends the namespace that an earlier server has left. No process may run in it. An absent namespace is fine. */

@@ -52,7 +52,7 @@ describe.skipIf(isMissing).each(versions)('on runsc %s', (version) => {
     // The image was written, its restore fails, and the files can be started.
     const back = nextOf(instance);
     const bound = AbortSignal.any([unhurried, AbortSignal.timeout(20_000)]);
-    const spec = { env: {}, services: [], network: {}, resources: {} };
+    const spec = { org: 'default', env: {}, services: [], network: {}, resources: {} };
     await expect(world.runtime.start(back, asleep, 'memory', spec, bound)).rejects.toThrow();
     await world.runtime.destroy(back, unhurried);
     await startFrom(world, nextOf(back), asleep, 'files');
