@@ -1,6 +1,15 @@
 /** The images of a lab cluster, as archives. No registry exists, so nothing is ever pulled. */
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { bundleAgent } from '@torpor/agent';
@@ -63,7 +72,7 @@ async function withNode(root: string): Promise<string> {
   cpSync(process.execPath, join(root, 'bin', 'node'));
   for (const library of libraries) {
     mkdirSync(dirname(join(root, library)), { recursive: true });
-    cpSync(library, join(root, library), { dereference: true });
+    copyFileSync(library, join(root, library));
   }
   return root;
 }
