@@ -6,7 +6,14 @@ import { SANDBOX_ID, sandboxHealth, sandboxView } from '../testing/views.ts';
 import { InternalError, NotFoundError } from './errors.ts';
 import { Sandbox } from './sandbox/sandbox.ts';
 
-const drive = { path: '/', totalBytes: 100, usedBytes: 40, freeBytes: 60 };
+const drive = {
+  path: '/',
+  totalBytes: 100,
+  usedBytes: 40,
+  freeBytes: 60,
+  limitBytes: 50,
+  countedBytes: 10,
+};
 const DRIVES: Step = { status: 200, body: JSON.stringify({ items: [drive], nextCursor: null }) };
 const HEALTH: Step = { status: 200, body: JSON.stringify(sandboxHealth()) };
 

@@ -1,5 +1,5 @@
 /** Makes a mount namespace that a file pins. */
-import { availableParallelism } from 'node:os';
+import { cpus } from 'node:os';
 import { programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 
@@ -19,7 +19,8 @@ export async function makePinnedNamespace(file: string, signal: AbortSignal): Pr
     await run(command, signal);
   } catch (thrown) {
     if (!isRefused(thrown)) throw thrown;
-    for (let processor = 0; processor < availableParallelism(); processor++) {
+    // All processors of the machine: the server may be bound to others than its namespace was made on.
+    for (const processor of cpus().keys()) {
       const made = await run(['taskset', '--cpu-list', String(processor), ...command], signal).then(
         () => true,
         () => false,
