@@ -151,8 +151,6 @@ describe.skipIf(why !== null)(`torpor template create${why === null ? '' : ` (${
       ['truncated', testImage([root, [big, { name: 'one', content: '1' }]]), 'ends after 60 of'],
       ['other', testImage([root, [big, { name: 'two', content: '2' }]]), 'does not have its digest'],
     ];
-    // Nothing is left of the templates before, which were deleted.
-    await expect.poll(async () => (await everything()).records, { timeout: 180_000 }).toEqual([]);
     const before = await everything();
     for (const [repository, image, words] of faults) {
       await registry.push(repository, '1', image);
@@ -177,7 +175,12 @@ describe.skipIf(why !== null)(`torpor template create${why === null ? '' : ` (${
     const cut = await create(['--oci-archive', join(place, 'cut.tar')]);
     expect(cut.code).toBe(INVALID);
     expect(existsSync(join(place, 'victim'))).toBe(false);
-    // Layers that nothing needs go with the next round.
-    await expect.poll(everything, { timeout: 180_000, interval: 1_000 }).toEqual(before);
+    // Layers that nothing needs go with the next round, and the record of one with the next image.
+    const known = new Set(before.records);
+    const left = async () => ({
+      ...(await everything()),
+      records: (await everything()).records.filter((record) => !known.has(record)),
+    });
+    await expect.poll(left, { timeout: 180_000, interval: 1_000 }).toEqual({ ...before, records: [] });
   });
 });

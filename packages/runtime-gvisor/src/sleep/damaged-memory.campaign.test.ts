@@ -1,6 +1,7 @@
 import type { Engine, Instance, SealedCheckpoint } from '@torpor/engine';
 import { type FreshDatabase, freshDatabase } from '@torpor/engine/testing';
 import type { SandboxView } from '@torpor/protocol';
+import { DEFAULT_RUNTIME_SETTINGS } from '@torpor/runtime-shared';
 import { engineOn } from '@torpor/runtime-shared/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
@@ -18,7 +19,8 @@ describe.skipIf(why !== null)('a gVisor sandbox whose memory image is damaged wh
   let fresh: FreshDatabase;
   let engine: Engine;
   beforeAll(async () => {
-    world = await makeGvisorWorld();
+    // A sandbox that stays in memory does not need its image.
+    world = await makeGvisorWorld({ settings: { ...DEFAULT_RUNTIME_SETTINGS, warmKeepMs: 0 } });
     fresh = await freshDatabase('sqlite');
     engine = engineOn(world, fresh);
     await engine.start({ rounds: false });
