@@ -131,9 +131,11 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     replicas.failure = refused();
     const { id, reply, checkpoint } = await paused({ durability: 'replicated' });
     expect(reply).toMatchObject({ replicated: false, replicatedReason: 'The store refuses.' });
+    const failures = () => dataOf(id, 'checkpoint.replication_failed');
+    await until(async () => (await failures()).length > 0);
     world.clock.advance(60_000);
     await settled();
-    const failed = await dataOf(id, 'checkpoint.replication_failed');
+    const failed = await failures();
     expect(failed).toMatchObject([
       { checkpointId: checkpoint, code: 'forbidden', fault: 'refusing', bucket: 'b', key: 'k' },
     ]);
