@@ -27,8 +27,8 @@ describe.skipIf(isMissing)('on an old runsc', { timeout: 180_000 }, () => {
     const name = version ?? '';
     world = await makeGvisorWorld({
       runsc: { program: join(MACHINE_WIDE, name, 'runsc'), version: name },
-      // An image that cannot be restored hangs for this long.
-      settings: { ...DEFAULT_RUNTIME_SETTINGS, runscRestoreMs: 15_000 },
+      // An image that cannot be restored hangs for this long. A sandbox that stays in memory would not need it.
+      settings: { ...DEFAULT_RUNTIME_SETTINGS, runscRestoreMs: 15_000, warmKeepMs: 0 },
     });
     fresh = await freshDatabase('sqlite');
     engine = engineOn(world, fresh);
