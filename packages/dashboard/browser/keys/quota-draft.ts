@@ -20,7 +20,7 @@ export function quotaDraftOf(quotas: Quotas): QuotaDraft {
   ) as QuotaDraft;
 }
 
-/** Only what was changed, so that a change by somebody else is kept. Null removes a quota. */
+/** Only what was changed, so that a change from another page is kept. Null removes a quota. */
 export function quotaChangeOf(draft: QuotaDraft, quotas: Quotas): Partial<Quotas> {
   const changed = quotaNames(quotas).flatMap((name) => {
     const limit = numberIn(draft[name]) ?? null;

@@ -39,7 +39,7 @@ export function secretRequestOf(draft: SecretDraft): SetSecretRequest {
   };
 }
 
-/** The form for a new value of a secret. The server has the present one, and returns it to nobody. */
+/** The form for a new value of a secret. The server never returns the present value. */
 export function draftOfSecret({ name, host, header, prefix, methods, path }: SecretView): SecretDraft {
   return {
     name,

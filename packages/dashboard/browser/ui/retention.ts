@@ -1,4 +1,4 @@
-/** How long paused sandboxes are kept when nobody uses them. */
+/** How long paused sandboxes are kept without being used. */
 import type { OrgView } from '@torpor/sdk';
 import { duration } from './units.ts';
 
