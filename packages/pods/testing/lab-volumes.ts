@@ -8,7 +8,10 @@ const LOOK_EVERY_MS = 200;
 
 interface Claim {
   readonly metadata: { readonly name: string; readonly namespace: string; readonly uid: string };
-  readonly spec: { readonly storageClassName?: string };
+  readonly spec: {
+    readonly storageClassName?: string;
+    readonly resources: { readonly requests: { readonly storage: string } };
+  };
   readonly status?: { readonly phase?: string };
 }
 
@@ -55,7 +58,7 @@ export class LabVolumes {
       const name = `pv-${metadata.uid}`;
       const isOurs = spec.storageClassName === STORAGE_CLASS && status?.phase === 'Pending';
       if (!isOurs || volumes.some((volume) => volume.metadata.name === name)) continue;
-      await this.#admin.create(path, { ...ask, body: this.#volume(name, metadata) });
+      await this.#admin.create(path, { ...ask, body: this.#volume(name, metadata, spec) });
     }
     for (const { metadata, spec, status } of volumes) {
       if (spec.storageClassName !== STORAGE_CLASS || status?.phase !== 'Released') continue;
@@ -64,7 +67,11 @@ export class LabVolumes {
     }
   }
 
-  #volume(name: string, { name: claim, namespace, uid }: Claim['metadata']): object {
+  #volume(
+    name: string,
+    { name: claim, namespace, uid }: Claim['metadata'],
+    { resources }: Claim['spec'],
+  ): object {
     const directory = join(this.#directory, name);
     mkdirSync(directory, { recursive: true });
     // The kubelet does not change the owner of directories of the node.
@@ -74,7 +81,8 @@ export class LabVolumes {
       kind: 'PersistentVolume',
       metadata: { name },
       spec: {
-        capacity: { storage: '10Gi' },
+        // A claim is bound to no volume that is smaller.
+        capacity: { storage: resources.requests.storage },
         accessModes: ['ReadWriteOnce'],
         persistentVolumeReclaimPolicy: 'Retain',
         storageClassName: STORAGE_CLASS,
