@@ -48,6 +48,8 @@ export class NodeWorld {
   readonly clock = new ManualClock();
   readonly bucket = new MemoryBucket();
   readonly machines: readonly Machine[];
+  /** The ledger is known to have no gaps up to here. */
+  checkedPosition = 0;
   readonly #fresh: FreshDatabase;
   #started = 0;
 
