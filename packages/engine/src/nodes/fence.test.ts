@@ -242,6 +242,39 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
       expect(await b.engine.directory.nodeByName('a')).toBeUndefined();
     });
 
+    it('keeps what it makes when it is back before that has ended', async () => {
+      const { db } = cluster.fresh;
+      let onTransaction = async () => {};
+      b = await cluster.start('b', {
+        parts: {
+          db: {
+            dialect: db.dialect,
+            query: (sql, params) => db.query(sql, params),
+            transaction: (work) => onTransaction().then(() => db.transaction(work)),
+            listen: (channel, onNotice) => db.listen(channel, onNotice),
+            close: () => db.close(),
+          },
+        },
+      });
+      await die();
+      // The first transaction marks the node as forgotten, the second one takes over what is left.
+      const second = Promise.withResolvers<void>();
+      const isBack = Promise.withResolvers<void>();
+      let transactions = 0;
+      onTransaction = async () => {
+        if (++transactions !== 2) return;
+        second.resolve();
+        await isBack.promise;
+      };
+      const forgetting = b.engine.forgetNode('a');
+      await second.promise;
+      a = await cluster.start('a');
+      const { id } = (await a.engine.create(caller, {})).sandbox;
+      isBack.resolve();
+      await forgetting;
+      expect(await b.engine.nodeDirectory().locate(id)).toMatchObject({ is: 'elsewhere', node: 'a' });
+    });
+
     describe('and its machine comes back later', () => {
       let id: SandboxId;
       beforeEach(async () => {
