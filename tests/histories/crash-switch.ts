@@ -11,6 +11,7 @@ export class CrashSwitch {
   #isCrashed = false;
   /** Database calls in progress. While there are any, the clock must not be advanced. */
   inFlight = 0;
+  #callEnd = Promise.withResolvers<void>();
 
   crash(): void {
     this.#isCrashed = true;
@@ -23,6 +24,11 @@ export class CrashSwitch {
 
   get crashed(): boolean {
     return this.#isCrashed;
+  }
+
+  /** Resolves when the next database call ends. */
+  get callEnd(): Promise<void> {
+    return this.#callEnd.promise;
   }
 
   async call<T>(work: () => Promise<T>): Promise<T> {
@@ -48,6 +54,8 @@ export class CrashSwitch {
         return await work();
       } finally {
         this.inFlight--;
+        this.#callEnd.resolve();
+        this.#callEnd = Promise.withResolvers();
       }
     };
     return {

@@ -3,15 +3,17 @@ import fc from 'fast-check';
 import { NodePlayer } from './node-player.ts';
 import { nodeHistory } from './node-steps.ts';
 import { NodeWorld } from './node-world.ts';
+import { prepareStatements } from './prepared-statements.ts';
 
 /** How many histories a world serves, each in its own organisation. After a failure, shrinking uses a fresh world. */
-const PER_WORLD = 25;
+const PER_WORLD = 100;
 
 export async function runNodeHistories(
   count: number,
   seed?: number,
   progress: (played: number) => void = () => {},
 ): Promise<void> {
+  const endPreparing = prepareStatements();
   let world = await NodeWorld.make();
   let played = 0;
   const renew = async () => {
@@ -36,5 +38,6 @@ export async function runNodeHistories(
     );
   } finally {
     await world.dispose();
+    endPreparing();
   }
 }

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Cluster, makeCluster, type TestNode } from '../../testing/cluster.ts';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import type { HandOver } from '../ports/nodes.ts';
+import { DEFAULT_SETTINGS } from '../settings.ts';
 
 const caller = { org: 'org' };
 
@@ -18,7 +19,9 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect(to).toMatchObject({ node: 'b', address: 'http://b.test:7676' });
       await b.engine.resume({ org }, id);
     };
-    a = await cluster.start('a', { cluster: { handOver: (to, sandbox) => handOver(to, sandbox) } });
+    a = await cluster.start('a', {
+      cluster: { handOver: (to, sandbox, signal) => handOver(to, sandbox, signal) },
+    });
     await cluster.replicated();
     b = await cluster.start('b');
   });
@@ -128,6 +131,23 @@ describe.runIf(databaseKinds.includes('postgres'))('the nodes of a cluster', () 
       expect((await a.engine.get('org', id)).state).toBe('paused');
       handOver = works;
       expect(await a.engine.drainNode()).toBe(false);
+      expect(await b.engine.get('org', id)).toMatchObject({ state: 'running', node: 'b' });
+    });
+
+    it('asks again when the other node has not answered for long', async () => {
+      const id = await runningOn(a);
+      const works = handOver;
+      const asked = Promise.withResolvers<void>();
+      handOver = async () => {
+        handOver = works;
+        asked.resolve();
+        await new Promise(() => {});
+      };
+      await b.engine.beginDrain('a');
+      const round = a.engine.drainNode();
+      await asked.promise;
+      cluster.clock.advance(DEFAULT_SETTINGS.operationMs);
+      await round;
       expect(await b.engine.get('org', id)).toMatchObject({ state: 'running', node: 'b' });
     });
 

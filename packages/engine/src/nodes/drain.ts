@@ -14,6 +14,7 @@ import { listSandboxes, lockSandbox, SANDBOX_COLUMNS, type Sandbox, toSandbox } 
 import { inPages } from '../upkeep/pages.ts';
 import { NotDue } from '../upkeep/sweeper.ts';
 import { pauseByPolicy } from '../verbs/pause.ts';
+import { withTimeout } from '../with-timeout.ts';
 import { changeNode } from './give-up.ts';
 import { type DrainProgress, findNode } from './node.ts';
 
@@ -143,7 +144,14 @@ class DrainRound {
         `Its checkpoint is not replicated: ${durability?.reason ?? 'there is no store'}`,
       );
     }
-    await node.cluster?.handOver?.(place, { id, org });
+    // The machine of the other node may die without closing the connection. Then no answer ever comes.
+    await withTimeout(
+      clock,
+      settings.operationMs,
+      `Handing over to ${place.node}`,
+      async (signal) => node.cluster?.handOver?.(place, { id, org }, signal),
+      stopping,
+    );
     this.#moved++;
   }
 

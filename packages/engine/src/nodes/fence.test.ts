@@ -242,6 +242,60 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
       expect(await b.engine.directory.nodeByName('a')).toBeUndefined();
     });
 
+    /** Another server of the node b, which calls `before` ahead of every transaction. */
+    function startBWith(before: () => Promise<void>): Promise<TestNode> {
+      const { db } = cluster.fresh;
+      return cluster.start('b', {
+        parts: {
+          db: {
+            dialect: db.dialect,
+            query: (sql, params) => db.query(sql, params),
+            transaction: (work) => before().then(() => db.transaction(work)),
+            listen: (channel, onNotice) => db.listen(channel, onNotice),
+            close: () => db.close(),
+          },
+        },
+      });
+    }
+
+    it('keeps a sandbox that could not be given up, until the request is repeated', async () => {
+      const { id } = (await a.engine.create(caller, {})).sandbox;
+      let onTransaction = async () => {};
+      b = await startBWith(() => onTransaction());
+      await die(id);
+      // The first transaction marks the node as forgotten, the second one gives up the sandbox.
+      let transactions = 0;
+      onTransaction = async () => {
+        if (++transactions === 2) throw new Error('The database has closed the connection.');
+      };
+      await expect(b.engine.forgetNode('a')).rejects.toMatchObject({ code: 'unavailable' });
+      expect(await b.engine.get('org', id)).toMatchObject({ node: 'a', state: 'running' });
+      expect(await b.engine.forgetNode('a')).toEqual({ lost: 1, kept: 0 });
+      expect(await b.engine.get('org', id)).toMatchObject({ state: 'lost' });
+    });
+
+    it('keeps what it makes when it is back before that has ended', async () => {
+      let onTransaction = async () => {};
+      b = await startBWith(() => onTransaction());
+      await die();
+      // The first transaction marks the node as forgotten, the second one takes over what is left.
+      const second = Promise.withResolvers<void>();
+      const isBack = Promise.withResolvers<void>();
+      let transactions = 0;
+      onTransaction = async () => {
+        if (++transactions !== 2) return;
+        second.resolve();
+        await isBack.promise;
+      };
+      const forgetting = b.engine.forgetNode('a');
+      await second.promise;
+      a = await cluster.start('a');
+      const { id } = (await a.engine.create(caller, {})).sandbox;
+      isBack.resolve();
+      await forgetting;
+      expect(await b.engine.nodeDirectory().locate(id)).toMatchObject({ is: 'elsewhere', node: 'a' });
+    });
+
     describe('and its machine comes back later', () => {
       let id: SandboxId;
       beforeEach(async () => {

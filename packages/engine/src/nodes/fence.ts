@@ -106,7 +106,7 @@ export async function giveUpSandboxes(
 }
 
 /** Locks the node's row, so that the node cannot come back before the commit. */
-async function isStillFenced(
+export async function isStillFenced(
   tx: Transaction,
   { name, epoch }: Pick<Node, 'name' | 'epoch'>,
 ): Promise<boolean> {

@@ -3,7 +3,7 @@ import { TorporError } from '@torpor/protocol';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
 import { giveUpUnfinished } from '../replication/objects.ts';
-import { type GivenUp, giveUpSandboxes } from './fence.ts';
+import { type GivenUp, giveUpSandboxes, isStillFenced } from './fence.ts';
 import { findNode, isLive, lockNode, lockRoom, type Node } from './node.ts';
 
 /** The node gets no new sandboxes. Its sleeping sandboxes wake on other nodes when these can start them. */
@@ -60,6 +60,9 @@ export async function forgetNode(ctx: Context, name: string): Promise<GivenUp> {
   ctx.directory.refresh();
   const counts = await giveUpSandboxes(ctx, dead, 'lose');
   await ctx.db.transaction(async (tx) => {
+    // A node that is back has what is on its disk, and may have new sandboxes.
+    if (!(await isStillFenced(tx, dead))) return;
+    await requireGivenUp(tx, name);
     const store = ctx.replicator?.replicas.url;
     if (store !== undefined) await giveUpUnfinished(tx, name, store);
     // The next inspection finds that what only its disk had is missing.
@@ -68,6 +71,24 @@ export async function forgetNode(ctx: Context, name: string): Promise<GivenUp> {
     }
   });
   return counts;
+}
+
+/** A sandbox of which giving up has failed must not look as if it ran on another node. */
+async function requireGivenUp(tx: Transaction, name: string): Promise<void> {
+  const left = await tx.query(
+    `SELECT id FROM sandboxes
+     WHERE node = $1 AND state IN ('creating', 'running', 'pausing', 'resuming', 'killing')`,
+    [name],
+  );
+  if (left.length === 0) return;
+  throw new TorporError(
+    'unavailable',
+    `${left.length} sandboxes of the node "${name}" could not be given up.`,
+    {
+      hint: `Repeat it (torpor node forget ${name}). The log of this server says what has failed.`,
+      details: { node: name, left: left.length },
+    },
+  );
 }
 
 async function change(

@@ -71,7 +71,11 @@ export interface LeaseGuard {
 }
 
 /** Asks another node to resume a sandbox that this node has paused and replicated. Resolves when it runs there. */
-export type HandOver = (to: NodeAddress, sandbox: { id: SandboxId; org: string }) => Promise<void>;
+export type HandOver = (
+  to: NodeAddress,
+  sandbox: { id: SandboxId; org: string },
+  signal: AbortSignal,
+) => Promise<void>;
 
 /** What makes a server one of several nodes. */
 export interface ClusterOptions {

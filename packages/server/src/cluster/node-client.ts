@@ -59,9 +59,9 @@ export async function askNode(
 }
 
 export function handOverThrough(signer: HopSigner): HandOver {
-  return async (to, { id, org }) => {
+  return async (to, { id, org }, signal) => {
     const target = `/v1/cluster/sandboxes/${id}/resume?org=${encodeURIComponent(org)}`;
-    (await askNode(signer, to, { method: 'POST', target })).resume();
+    (await askNode(signer, to, { method: 'POST', target, signal })).resume();
   };
 }
 
