@@ -43,9 +43,10 @@ const NODES = {
     memoryMb: 1024,
     drainSeconds: 180,
     resources: { requests: { cpu: '50m', memory: '256Mi' }, limits: { memory: '3Gi' } },
+    // The lab has no mirror of Debian, so the nodes get the root that this machine has made.
+    extraVolumes: [{ name: 'base', hostPath: { path: '/var/lib/torpor/base' } }],
+    extraVolumeMounts: [{ name: 'base', mountPath: '/var/lib/torpor/base', readOnly: true }],
   },
-  // The directories of the server's image are the root of sandboxes.
-  env: [{ name: 'TORPOR_BASE', value: 'host' }],
   settings: { 'engine.nodeLeaseMs': '30s', 'engine.nodeStopMs': '5s' },
 };
 
