@@ -158,6 +158,23 @@ describe('a replicated checkpoint', () => {
     await store.layerStore.programs.verify(RUNSC);
   });
 
+  it('comes back when it has nothing but layers, as one of files alone', async () => {
+    const [owner, source] = [id, layer];
+    id = newCheckpointId();
+    const staging = await store.stage(id);
+    await store.layerStore.claim(id, { layers: [source], runsc: null, tools: null });
+    const { nonce } = await store.layerStore.layers.inspect(source);
+    const layers = [{ id: source, nonce, owner }];
+    const contents = [{ name: 'layers' as const, encoding: 'whole' as const, top: [], layers }];
+    await store.seal(staging, { ...manifestFor(id), contents });
+    objects = await uploadAll();
+    await rm(at('local', 'sealed', id), { recursive: true });
+
+    expect(await fetchKinds()).toEqual(['record']);
+    await store.verify(id);
+    expect(await fetchKinds()).toEqual([]);
+  });
+
   it('gets back contents that were changed without a change of size', async () => {
     const bytes = await readFile(content('memory', 'pages'));
     await writeFile(content('memory', 'pages'), Buffer.alloc(bytes.length));

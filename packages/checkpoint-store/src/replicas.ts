@@ -219,7 +219,11 @@ export class StoreReplicas implements Replicas {
       return object;
     };
     const manifest = await this.#readOrFetchRecord(id, () => objectOf('record', id), fetched, signal);
-    for (const part of contentPartsOf(manifest)) {
+    const parts = contentPartsOf(manifest);
+    // All files may be in layers. Then the content directory is empty, and no object brings it.
+    if (parts.length === 0 && (await this.#isContentDamaged(id, { top: [] }, look, signal)))
+      await this.#store.putBack(id, 'content', async () => {});
+    for (const part of parts) {
       if (!(await this.#isContentDamaged(id, part, look, signal))) continue;
       const object = objectOf(part.name, id);
       await this.#store.putBack(id, 'content', async (directory) => {
@@ -270,7 +274,7 @@ export class StoreReplicas implements Replicas {
 
   async #isContentDamaged(
     id: CheckpointId,
-    { top }: ContentPart,
+    { top }: Pick<ContentPart, 'top'>,
     look: 'presence' | 'contents',
     signal: AbortSignal,
   ): Promise<boolean> {
