@@ -270,6 +270,20 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
       expect(await nodeOf(sandbox.id)).toBe('b');
     });
 
+    it('becomes a template at any node also before its checkpoint is replicated, and starts where that is', async () => {
+      a.replicas.failure = new TorporError('unreachable', 'The store is away.');
+      try {
+        const { id } = (await a.engine.create(caller, {})).sandbox;
+        const { checkpoint } = await a.engine.snapshot(caller, id, {});
+        const template = await b.engine.nameTemplate('org', { name: 'app', from: checkpoint.id });
+        expect(template).toMatchObject({ name: 'app', state: 'ready' });
+        const placement = { runtime: template.runtime, memoryMb: 0, checkpointId: checkpoint.id };
+        expect(await b.engine.directory.place(placement)).toMatchObject({ is: 'elsewhere', node: 'a' });
+      } finally {
+        a.replicas.failure = undefined;
+      }
+    });
+
     it('is killed on any node while it sleeps', async () => {
       const id = await pausedOn(a);
       expect((await b.engine.kill(caller, id)).sandbox.state).toBe('killed');

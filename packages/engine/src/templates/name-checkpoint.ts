@@ -1,10 +1,11 @@
 /** Names a checkpoint as one template or several. The checkpoint is kept as long as one of them exists. */
 import { type CreateTemplateRequest, TorporError } from '@torpor/protocol';
-import { getSealed } from '../checkpoints/checkpoint.ts';
+import { type Checkpoint, getSealed } from '../checkpoints/checkpoint.ts';
 import { inspectWhole } from '../checkpoints/checks.ts';
 import { requireForkable } from '../checkpoints/forkable.ts';
 import type { Context } from '../context.ts';
 import { ConstraintViolation, type Transaction } from '../ports/database.ts';
+import { isReplicated } from '../replication/fetch.ts';
 import { findSandbox } from '../sandbox.ts';
 import { definitionOf, findOwn, firstCheckpoint, getTemplate, notOwn, type Template } from './template.ts';
 import { freeName, insertWithFreeName } from './template-names.ts';
@@ -38,7 +39,7 @@ export async function nameCheckpointAsTemplates(
     throw new TorporError('conflict', 'The checkpoint belongs to a built-in template already.', about);
   }
   requireForkable(ctx, checkpoint);
-  await inspectWhole(ctx, checkpoint);
+  await inspectIfHere(ctx, checkpoint);
   // A fork would get the same services, environment and limits, unless the caller names others.
   const source = checkpoint.sandboxId === null ? undefined : await findSandbox(ctx.db, checkpoint.sandboxId);
   const template: Omit<Template, 'name'> = {
@@ -73,6 +74,13 @@ export async function nameCheckpointAsTemplates(
     if (!(thrown instanceof ConstraintViolation && thrown.kind === 'foreign_key')) throw thrown;
     throw new TorporError('expired', `Checkpoint ${checkpoint.id} was deleted.`, about);
   }
+}
+
+/** What another node has, and the store has not, can only be inspected there. A start does that. */
+async function inspectIfHere(ctx: Context, checkpoint: Checkpoint): Promise<void> {
+  const isOnlyElsewhere =
+    !isReplicated(checkpoint) && (await ctx.directory.locateCheckpoint(checkpoint.id)).is === 'elsewhere';
+  if (!isOnlyElsewhere) await inspectWhole(ctx, checkpoint);
 }
 
 /** A new version of a published template is published too: it has the name already, or the name without a tag. */
