@@ -268,7 +268,7 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
       onTransaction = async () => {
         if (++transactions === 2) throw new Error('The database has closed the connection.');
       };
-      await expect(b.engine.forgetNode('a')).rejects.toMatchObject({ code: 'unavailable' });
+      await expect(b.engine.forgetNode('a')).rejects.toMatchObject({ code: 'transitioning' });
       expect(await b.engine.get('org', id)).toMatchObject({ node: 'a', state: 'running' });
       expect(await b.engine.forgetNode('a')).toEqual({ lost: 1, kept: 0 });
       expect(await b.engine.get('org', id)).toMatchObject({ state: 'lost' });

@@ -82,7 +82,7 @@ async function requireGivenUp(tx: Transaction, name: string): Promise<void> {
   );
   if (left.length === 0) return;
   throw new TorporError(
-    'unavailable',
+    'transitioning',
     `${left.length} sandboxes of the node "${name}" could not be given up.`,
     {
       hint: `Repeat it (torpor node forget ${name}). The log of this server says what has failed.`,
