@@ -114,7 +114,7 @@ export async function installChart(
             throw new Error(JSON.stringify(all.map(({ status }) => status)));
           return all;
         },
-        240_000,
+        600_000,
       ),
     clientOf: async ({ status: { podIP = '' } }) =>
       new Torpor({ url: await cluster.reach(podIP, 7676), apiKey: API_KEY }),
