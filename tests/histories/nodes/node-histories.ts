@@ -30,6 +30,8 @@ export async function runNodeHistories(
         try {
           await new NodePlayer(world).play(steps);
         } catch (thrown) {
+          // Making the history shorter may take hours, and may not succeed when it fails only sometimes.
+          console.error(`history ${played}:`, thrown, JSON.stringify(steps));
           await renew();
           throw thrown;
         }
