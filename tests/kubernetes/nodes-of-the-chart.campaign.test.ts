@@ -11,12 +11,12 @@ import {
 } from '@torpor/pods/testing';
 import type { SandboxId, Torpor } from '@torpor/sdk';
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest';
-import { chosenRunsc } from '../../packages/runtime-gvisor/testing/chosen-runsc.ts';
 import { whyNoGvisor } from '../../packages/runtime-gvisor/testing/gvisor-world.ts';
 import { type InstalledChart, installChart, isReady, type ServerPod, SYSTEM } from './installed-chart.ts';
 import { writeServerImage } from './server-image.ts';
 
-const BASE = '/var/lib/torpor/base/current/root';
+const MACHINE = '/var/lib/torpor';
+const BASE = `${MACHINE}/base/current/root`;
 const postgres = inject('postgresUrl');
 const why =
   whyNoCluster() ??
@@ -43,9 +43,14 @@ const NODES = {
     memoryMb: 1024,
     drainSeconds: 180,
     resources: { requests: { cpu: '50m', memory: '256Mi' }, limits: { memory: '3Gi' } },
-    // The lab has no mirror of Debian, so the nodes get the root that this machine has made.
-    extraVolumes: [{ name: 'base', hostPath: { path: '/var/lib/torpor/base' } }],
-    extraVolumeMounts: [{ name: 'base', mountPath: '/var/lib/torpor/base', readOnly: true }],
+    // The lab has no mirror of Debian, so the nodes get the root of `base` and the runsc that this machine has made.
+    extraVolumes: [{ name: 'machine', hostPath: { path: MACHINE } }],
+    extraVolumeMounts: ['base', 'runsc'].map((subPath) => ({
+      name: 'machine',
+      mountPath: `${MACHINE}/${subPath}`,
+      subPath,
+      readOnly: true,
+    })),
   },
   settings: { 'engine.nodeLeaseMs': '30s', 'engine.nodeStopMs': '5s' },
 };
@@ -61,11 +66,10 @@ describe.skipIf(why !== null)(`the nodes of the chart${why === null ? '' : `: ${
     cluster = await startLabCluster({ nodes: 2, agentSandbox: false });
     for (const name of ['node1', 'node2']) await label(name);
     const archive = join(directory, 'server.tar');
-    const runsc = (await chosenRunsc())?.program ?? '';
     const programs = ['ip', 'nft', 'tini'].map((name) =>
       realpathSync(execFileSync('which', [name], { encoding: 'utf8' }).trim()),
     );
-    await writeServerImage({ archive, base: realpathSync(BASE), programs: [...programs, runsc] });
+    await writeServerImage({ archive, base: realpathSync(BASE), programs });
     cluster.importImage(archive);
     chart = await installChart(cluster, postgres, NODES);
     await chart.untilReady(2);
