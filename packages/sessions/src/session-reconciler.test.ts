@@ -96,6 +96,8 @@ describe.each(testedDatabases)('the session reconciler on %s', (kind) => {
     await here.sessions.reconcile();
     expect(await here.sessions.get(ORG, id)).toMatchObject({ sandboxId: null, change: { did: 'healed' } });
     expect(await here.sessions.get(ORG, well.id)).toMatchObject({ sandboxId: well.sandboxId });
+    const health = async (of: SandboxId) => (await here.world.engine.get(ORG, of)).checkpointHealth?.health;
+    expect([await health(sandboxId), await health(well.sandboxId)]).toEqual(['missing', 'ok']);
     const made = await sandboxesMade(here.world);
     const { session } = await here.sessions.getOrSpawn(caller, id);
     expect(session.change).toMatchObject({ did: 'spawned', why: 'checkpoint_missing', from: null });

@@ -234,7 +234,7 @@ export async function recordStartFault(
 }
 
 /** The result of a check of every part. */
-interface PartsCheck {
+export interface PartsCheck {
   readonly checks: readonly PartCheck[];
   /** Why memory that is not damaged cannot be restored here. Null when it can be restored, or this is not known. */
   readonly unusableMemory: string | null;

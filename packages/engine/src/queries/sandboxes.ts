@@ -17,6 +17,7 @@ import {
   type SandboxFilter,
   type StartedPage,
 } from '../sandbox.ts';
+import { inspectCheckpoint } from '../upkeep/checkpoint-inspection.ts';
 import { viewSandbox } from '../view.ts';
 
 export interface FoundSandbox {
@@ -112,7 +113,14 @@ export async function find(ctx: Context, id: SandboxId): Promise<FoundSandbox | 
   return { org, dialect: config.dialect ?? 'native', sandbox };
 }
 
-/** Whether the sandbox could be started from any checkpoint of its own. Yes, unless all are proved unusable. */
+/** Whether the sandbox could be started from any checkpoint of its own. Yes, unless all are proved unusable, which is recorded. */
 export async function hasUsableCheckpoint(ctx: Context, org: string, id: SandboxId): Promise<boolean> {
-  return (await proofOfLoss(ctx, await getSandbox(ctx.db, id, org))) === undefined;
+  const sandbox = await getSandbox(ctx.db, id, org);
+  if ((await proofOfLoss(ctx, sandbox)) === undefined) return true;
+  // A start that has begun meanwhile may consume the checkpoint.
+  if ((await getSandbox(ctx.db, id, org)).seq !== sandbox.seq) return true;
+  const attached =
+    sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
+  if (attached !== undefined) await inspectCheckpoint(ctx, attached);
+  return false;
 }

@@ -5,7 +5,7 @@
 import { forEachBounded } from '@torpor/host';
 import type { CheckpointId, SandboxId, SandboxState } from '@torpor/protocol';
 import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
-import { checkParts } from '../checkpoints/checks.ts';
+import { checkParts, type PartsCheck } from '../checkpoints/checks.ts';
 import { provesDamage, recordChecks } from '../checkpoints/health-record.ts';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
@@ -74,17 +74,21 @@ async function limitLoad({ clock, settings }: Context, worked: number, signal: A
 }
 
 async function inspectOne(ctx: Context, checkpoint: Checkpoint, result: InspectionResult): Promise<void> {
-  const { checks, unusableMemory: why } = await checkParts(ctx, checkpoint);
+  const { checks, unusableMemory: why } = await inspectCheckpoint(ctx, checkpoint);
   result.inspected++;
   const { id: checkpointId, sandboxId } = checkpoint;
   if (why !== null) result.unusableMemory.push({ checkpointId, sandboxId, why });
-  if (checks.some(({ error }) => provesDamage(error))) {
-    if (await isBeingConsumed(ctx, checkpoint)) return;
-    result.damaged++;
-  } else if (checks.some(({ error }) => error !== null)) {
-    result.unknown++;
-  }
-  await recordChecks(ctx, checkpoint, checks);
+  if (checks.some(({ error }) => provesDamage(error))) result.damaged++;
+  else if (checks.some(({ error }) => error !== null)) result.unknown++;
+}
+
+/** Records what is found. Nothing is found about a checkpoint that a start consumes. */
+export async function inspectCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<PartsCheck> {
+  const found = await checkParts(ctx, checkpoint);
+  const isDamaged = found.checks.some(({ error }) => provesDamage(error));
+  if (isDamaged && (await isBeingConsumed(ctx, checkpoint))) return { checks: [], unusableMemory: null };
+  await recordChecks(ctx, checkpoint, found.checks);
+  return found;
 }
 
 /** A start may consume a checkpoint that a provider keeps, and records that when it is done. */
