@@ -1,7 +1,8 @@
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import {
   type LabCluster,
   STORAGE_CLASS,
@@ -24,6 +25,8 @@ const why =
   (await whyNoGvisor()) ??
   (existsSync(BASE) ? null : 'there is no root of `base`') ??
   (postgres === null ? 'PostgreSQL is not installed' : null);
+const execute = promisify(execFile);
+const kubectl = ['/usr/bin/kubectl', '/usr/local/bin/kubectl'].find(existsSync);
 const ask = { what: 'answer', signal: new AbortController().signal };
 vi.setConfig({ testTimeout: 900_000, hookTimeout: 900_000 });
 
@@ -86,13 +89,17 @@ describe.skipIf(why !== null)(`the nodes of the chart${why === null ? '' : `: ${
       body: { metadata: { labels: { 'torpor.dev/node': 'true' } } },
     });
   const readyPods = async () => (await chart.pods()).filter(isReady);
-  /** As `kubectl drain`: no new pods on the machine, and an eviction of each pod, until it is accepted. */
-  const drain = async ({ metadata, spec }: ServerPod) => {
-    await cluster.admin.patch(`/api/v1/nodes/${spec.nodeName}`, {
+  /** `kubectl drain`, or what it does: no new pods on the machine, and an eviction of each pod until it is accepted. */
+  const drain = async ({ metadata: { name }, spec: { nodeName } }: ServerPod) => {
+    if (kubectl !== undefined) {
+      const flags = ['--kubeconfig', cluster.kubeconfig, '--delete-emptydir-data', '--timeout=300s'];
+      console.log((await execute(kubectl, ['drain', nodeName, ...flags])).stdout);
+      return;
+    }
+    await cluster.admin.patch(`/api/v1/nodes/${nodeName}`, {
       ...ask,
       body: { spec: { unschedulable: true } },
     });
-    const { name } = metadata;
     await cluster.admin.create(`/api/v1/namespaces/${SYSTEM}/pods/${name}/eviction`, {
       ...ask,
       body: { apiVersion: 'policy/v1', kind: 'Eviction', metadata: { name, namespace: SYSTEM } },
