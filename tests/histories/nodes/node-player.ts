@@ -406,11 +406,21 @@ export class NodePlayer {
     }
   }
 
-  /** The number in the newest replicated checkpoint of the sandbox. */
+  /**
+   * The number in the newest replicated checkpoint of the sandbox. One that was only on a machine that was away did not count when
+   * the sandbox was given up, although it is replicated since that machine is back.
+   */
   async #replicated(id: SandboxId): Promise<number> {
     const [newest] = await this.#world.db.query<{ id: CheckpointId }>(
-      `SELECT id FROM checkpoints WHERE sandbox_id = $1 AND state = 'sealed' AND replicated_at IS NOT NULL AND recovered = 0
-       ORDER BY seq DESC LIMIT 1`,
+      `SELECT c.id FROM checkpoints c
+       WHERE c.sandbox_id = $1 AND c.state = 'sealed' AND c.replicated_at IS NOT NULL AND c.recovered = 0
+         AND NOT EXISTS (
+           SELECT 1 FROM events given_up, events replicated
+           WHERE given_up.sandbox_id = c.sandbox_id AND given_up.type = 'sandbox.recovered' AND given_up.seq > c.seq
+             AND replicated.sandbox_id = c.sandbox_id AND replicated.type = 'checkpoint.replicated'
+             AND replicated.data LIKE '%"' || c.id || '"%' AND replicated.seq > given_up.seq
+         )
+       ORDER BY c.seq DESC LIMIT 1`,
       [id],
     );
     const copy = newest === undefined ? undefined : this.#world.bucket.copies.get(newest.id);
