@@ -103,7 +103,13 @@ export type AnyJobView = z.infer<typeof anyJobSchema>;
 export const DEFAULT_GRACE_SECONDS = 10;
 export const MAX_GRACE_SECONDS = 60;
 
+const SERVICE = 'service:';
+
 /** The tag with which an agent marks the process of a declared service. */
 export function serviceTag(name: string): string {
-  return `service:${name}`;
+  return SERVICE + name;
+}
+
+export function isServiceTag(tag: string): boolean {
+  return tag.startsWith(SERVICE);
 }

@@ -70,9 +70,11 @@ export const serviceSchema = z
   .meta({ id: 'Service' });
 export type Service = z.infer<typeof serviceSchema>;
 
+export const MAX_SERVICES = 32;
+
 export const servicesSchema = z
   .array(serviceSchema)
-  .max(32)
+  .max(MAX_SERVICES)
   .refine((services) => new Set(services.map((s) => s.name)).size === services.length, 'names must differ');
 
 export const networkSchema = z.strictObject({

@@ -136,15 +136,17 @@ export async function setUpRunning(
   const probes = mode === 'memory' ? probeServices(attachment.guestAddress, spec, signal) : [];
   // Fills the cache of known sentries while waiting for the agent.
   void ctx.runsc.recordedState(record.container.id).catch(() => {});
-  const { agent, tagged } = await settingUp;
-  let answered: readonly number[];
+  const { agent, ...processes } = await settingUp;
+  let services: Awaited<ReturnType<typeof ensureServices>>;
   try {
     if (usesSecrets(spec.network)) await trustEgress(ctx, instance, agent, signal);
-    answered = await ensureServices(ctx, request, { agent, tagged, probes }, signal);
+    services = await ensureServices(ctx, request, { agent, ...processes, probes }, signal);
   } finally {
     agent.close();
   }
-  if (mode === 'memory') return { started: { mode: 'memory', lost: [] }, answered };
+  const { answered, succeeded } = services;
+  const doneBefore = succeeded.length === 0 ? {} : { succeeded };
+  if (mode === 'memory') return { started: { mode: 'memory', lost: [], ...doneBefore }, answered };
   const isFirstStart = needsOf(from).template !== null;
   return { started: { mode: 'files', lost: isFirstStart ? [] : ['processes'] }, answered };
 }

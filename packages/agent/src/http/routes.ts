@@ -24,7 +24,12 @@ import type { MetricsSource } from '../machine/metrics.ts';
 import { AUTHORITY_VARIABLES, type Authority } from '../machine/trusted-authority.ts';
 import type { OpenPort } from '../network/listening-ports.ts';
 import { firstEnd, parseTags } from '../processes/process-ends.ts';
-import { describeAll, type ProcessServiceParts, processService } from '../processes/process-service.ts';
+import {
+  describeAll,
+  describeSucceeded,
+  type ProcessServiceParts,
+  processService,
+} from '../processes/process-service.ts';
 import type { Turns } from '../turns/turns.ts';
 import { answerError, answerJson, answerRpcError, parseJson, pathOf, queryOf, readBody } from './answers.ts';
 import { prepareForConnect, RPC_OPTIONS } from './rpc-options.ts';
@@ -123,6 +128,7 @@ async function init(parts: RouteParts, request: IncomingMessage, response: Serve
     processesLimited,
     processorsSet,
     tagged: describeAll(parts.processes.table).filter(({ tag }) => tag !== undefined),
+    succeeded: describeSucceeded(parts.processes.table),
   });
   answerJson(response, 200, toJson(InitResponseSchema, answer));
 }

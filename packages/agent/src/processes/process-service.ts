@@ -169,6 +169,10 @@ export function describeAll(table: ProcessTable) {
   return table.list().map(describe);
 }
 
+export function describeSucceeded(table: ProcessTable) {
+  return table.succeededServices().map(describe);
+}
+
 function describe({ config, tag, started }: TrackedProcess) {
   const { cmd, args, envs, cwd } = config;
   return {

@@ -87,6 +87,50 @@ describe('the process table', () => {
     expect(table.find({ pid: 3 }).exit).toBeDefined();
   });
 
+  it('keeps the last end of a service for good', async () => {
+    const { table, clock } = makeTable({ keptExits: 1 });
+    const [early, last, other, another] = [started(1), started(2), started(3), started(4)];
+    for (const process of [early, last]) table.add(process, config, { tag: 'service:web' });
+    for (const process of [other, another]) table.add(process, config, { tag: 'other' });
+    await endAll([early, last]);
+    clock.now = 3_600_001;
+    await endAll([other, another]);
+    expect(table.find({ tag: 'service:web' }).started.pid).toBe(2);
+    expect(() => table.find({ pid: 1 })).toThrow('no process with pid 1');
+    expect(() => table.find({ pid: 3 })).toThrow('no process with pid 3');
+  });
+
+  it('limits the number of services whose end it keeps', async () => {
+    const { table } = makeTable({ keptExits: 1 });
+    const processes = Array.from({ length: 40 }, (_, i) => started(i + 1));
+    for (const process of processes) table.add(process, config, { tag: `service:${process.pid}` });
+    await endAll(processes);
+    expect(table.succeededServices().map(({ started }) => started.pid)).toEqual(
+      Array.from({ length: 32 }, (_, i) => i + 9),
+    );
+  });
+
+  it('lists services that have ended by themselves with exit code 0', async () => {
+    const { table } = makeTable();
+    const succeeded = () => table.succeededServices().map(({ tag }) => tag);
+    const [done, failed, signalled, command] = [started(1), started(2), started(3), started(4)];
+    table.add(done, config, { tag: 'service:done' });
+    table.add(failed, config, { tag: 'service:failed' });
+    table.signal(table.add(signalled, config, { tag: 'service:signalled' }), 'SIGTERM');
+    table.add(command, config, { tag: 'command' });
+    expect(succeeded()).toEqual([]);
+    failed.end(exitedWith(1));
+    await endAll([done, signalled, command]);
+    expect(succeeded()).toEqual(['service:done']);
+
+    const again = started(5);
+    table.add(again, config, { tag: 'service:done' });
+    expect(succeeded()).toEqual([]);
+    again.end(exitedWith(1));
+    await Promise.resolve();
+    expect(succeeded()).toEqual([]);
+  });
+
   it('drops the output of old processes before the processes', async () => {
     const { table } = makeTable({ keptOutputBytes: 100 });
     const processes = [started(1), started(2)];

@@ -1,8 +1,9 @@
 /**
  * The processes that this agent has started. An ended process stays in the table for a while, so that a client that
- * reconnects still learns how it ended.
+ * reconnects still learns how it ended. The last end of a service stays for good: when the sandbox is started again from
+ * its memory, the server must know whether the service has done its work.
  */
-import { TorporError } from '@torpor/protocol';
+import { isServiceTag, MAX_SERVICES, TorporError } from '@torpor/protocol';
 import type { ExitStatus } from './exit-status.ts';
 import type { StartedProcess } from './started-process.ts';
 
@@ -20,6 +21,8 @@ export interface TrackedProcess {
   readonly started: StartedProcess;
   /** Set once the process has ended. */
   exit?: ExitStatus;
+  /** Set when the agent has sent it a signal: then its end may be what the sender wanted. */
+  wasSignalled?: true;
 }
 
 export type ProcessSelector = { readonly pid: number } | { readonly tag: string };
@@ -104,8 +107,16 @@ export class ProcessTable {
     return found;
   }
 
+  /** The last processes of services that have ended by themselves with exit code 0. */
+  succeededServices(): TrackedProcess[] {
+    return this.#endedServices()
+      .map(({ process }) => process)
+      .filter(({ exit, wasSignalled }) => exit?.shellCode === 0 && wasSignalled === undefined);
+  }
+
   /** Signals the whole process group. */
   signal(process: TrackedProcess, signal: NodeJS.Signals): void {
+    process.wasSignalled = true;
     this.#options.kill(-process.started.pid, signal);
   }
 
@@ -114,13 +125,22 @@ export class ProcessTable {
     this.#running.delete(process.started.pid);
     this.#ended.push({ process, endedAt: now });
     const { keptMs, keptExits } = this.#options;
-    this.#ended = this.#ended.filter((kept) => now - kept.endedAt <= keptMs).slice(-keptExits);
+    const recent = this.#ended.filter(({ endedAt }) => now - endedAt <= keptMs).slice(-keptExits);
+    const kept = new Set([...recent, ...this.#endedServices()]);
+    this.#ended = this.#ended.filter((one) => kept.has(one));
     let budget = this.#options.keptOutputBytes;
     for (const kept of this.#ended.toReversed()) {
       const { output } = kept.process.started;
       output.shrink(Math.max(budget, 0));
       budget -= output.keptBytes;
     }
+  }
+
+  /** The last process of each service that does not run. Clients choose tags freely, so their number is limited. */
+  #endedServices(): KeptExit[] {
+    const isLast = ({ process }: KeptExit) =>
+      process.tag !== undefined && isServiceTag(process.tag) && this.search({ tag: process.tag }) === process;
+    return this.#ended.filter(isLast).slice(-MAX_SERVICES);
   }
 }
 

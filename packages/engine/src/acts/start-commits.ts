@@ -52,7 +52,8 @@ export async function commitStarted(
         outcome: 'succeeded',
         result: { ...result, checkpointId: checkpoint.id },
       });
-      const jobEvents = await jobsAtStart(ctx, tx, sandbox, { checkpoint, memory }, operation);
+      const from = { checkpoint, memory, succeeded: started.succeeded ?? [] };
+      const jobEvents = await jobsAtStart(ctx, tx, sandbox, from, operation);
       const after = await applyTransition(
         ctx,
         tx,

@@ -66,7 +66,8 @@ describe('jobs after a start', () => {
         processes,
         processes,
         fc.uniqueArray(fc.stringMatching(/^[a-z]{1,3}$/)),
-        (own, declared, back) => {
+        fc.uniqueArray(fc.stringMatching(/^[a-z]{1,3}$/)),
+        (own, declared, back, done) => {
           const services = declared.map(({ tag }) => ({
             name: tag,
             command: 'serve',
@@ -77,11 +78,13 @@ describe('jobs after a start', () => {
             ...declared.map((one) => jobIn(one.state, one.tag, true)),
           ];
           const captured = new Set(back);
+          const succeeded = new Set(done.map(serviceTag));
           const changes = changesAtStart({
             sandbox: { id: SANDBOX, org: 'org', generation: 2, config: { services } as never },
             jobs,
             captured,
             foreign: [],
+            succeeded,
             loss: 'rollback',
             now: 9,
             newId: () => 'job_new',
@@ -96,7 +99,7 @@ describe('jobs after a start', () => {
             if (isBack) expect(job.state).toBe('running');
             else if (wasAlive) expect(job).toMatchObject({ state: 'lost', lostReason: 'rollback' });
             else expect(job).toBe(before);
-            const isRestarted = job.kind === 'service' && !captured.has(job.tag);
+            const isRestarted = job.kind === 'service' && !captured.has(job.tag) && !succeeded.has(job.tag);
             expect(job.restarts).toBe(isRestarted ? before.restarts + 1 : before.restarts);
           }
         },

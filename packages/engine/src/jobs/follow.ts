@@ -54,10 +54,15 @@ export async function jobsAtStart(
   ctx: Context,
   tx: Transaction,
   sandbox: Sandbox,
-  from: { readonly checkpoint: Checkpoint; readonly memory: boolean },
+  from: {
+    readonly checkpoint: Checkpoint;
+    readonly memory: boolean;
+    /** Names of services that have ended with exit code 0 in the restored memory. */
+    readonly succeeded: readonly string[];
+  },
   operation: Operation,
 ): Promise<NewEvent[]> {
-  const { checkpoint, memory } = from;
+  const { checkpoint, memory, succeeded } = from;
   const isFirst = sandbox.state === 'creating';
   const own = isFirst
     ? { jobs: [], captured: new Set<string>() }
@@ -68,6 +73,7 @@ export async function jobsAtStart(
     jobs: own.jobs,
     captured: memory ? own.captured : new Set(),
     foreign: isForeign ? await jobsInCheckpoint(tx, checkpoint.id) : [],
+    succeeded: new Set(succeeded.map(serviceTag)),
     loss:
       operation.kind === 'rollback' || requestedCheckpoint(operation) !== undefined ? 'rollback' : 'fallback',
     now: ctx.clock.now(),
@@ -88,6 +94,8 @@ interface StartFacts {
   readonly captured: ReadonlySet<string>;
   /** Jobs of another sandbox whose processes were restored with its memory. */
   readonly foreign: readonly TrackedJob[];
+  /** Tags of services that have ended with exit code 0 in the restored memory, and were not started again. */
+  readonly succeeded: ReadonlySet<string>;
   /** Why a job whose process was not restored is lost. */
   readonly loss: JobLoss;
   readonly now: number;
@@ -99,9 +107,13 @@ interface ChangedJob {
   readonly what: JobChange['is'] | 'created';
 }
 
-/** Declared services run after every start; other processes run only when they were restored with the memory. */
+/**
+ * Declared services run after every start, unless they had succeeded in the restored memory; other processes run only when
+ * they were restored with the memory. A service that has succeeded and whose job is not recorded as such counts as restored:
+ * the watch of jobs then records its end.
+ */
 export function changesAtStart(started: StartFacts): ChangedJob[] {
-  const { sandbox, jobs, captured, foreign, loss, now, newId } = started;
+  const { sandbox, jobs, captured, foreign, succeeded, loss, now, newId } = started;
   const { org, generation, config } = sandbox;
   const at = { sandboxId: sandbox.id, generation, now };
   const changes: ChangedJob[] = [];
@@ -110,9 +122,10 @@ export function changesAtStart(started: StartFacts): ChangedJob[] {
   const create = (about: Parameters<typeof startedJob>[0]) =>
     changes.push({ job: startedJob(about, at), what: 'created' });
   const declared = new Set(config.services.map(({ name }) => serviceTag(name)));
-  const restored = new Set([...captured, ...foreign.map(({ tag }) => tag)]);
+  const restored = new Set([...captured, ...foreign.map(({ tag }) => tag), ...succeeded]);
   for (const job of jobs) {
     const isRunning = job.state === 'running';
+    if (succeeded.has(job.tag) && job.exitCode === 0) continue;
     if (restored.has(job.tag)) {
       if (!isRunning) change(job, { is: 'resumed' });
     } else if (declared.has(job.tag)) change(job, { is: 'restarted', generation });

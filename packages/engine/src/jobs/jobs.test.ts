@@ -286,6 +286,28 @@ describe.each(databaseKinds)('jobs on %s', (kind) => {
     expect(await states(id)).toEqual({ web: 'lost: not_found' });
   });
 
+  it('of a service that has ended with exit code 0 stay completed while the memory lasts (R98)', async () => {
+    const once = { name: 'once', command: 'prepare' };
+    const { id, services } = (await world.engine.create(caller, { services: [once] })).sandbox;
+    processes.run(serviceTag('once'));
+    processes.end(serviceTag('once'), { exitCode: 0, signal: null });
+    await world.engine.compareJobs('org', id);
+    const jobId = services[0]?.jobId ?? idOf('x');
+    const { start } = world.runtime;
+    world.runtime.start = async (...args) => {
+      const started = await start.apply(world.runtime, args);
+      return started.mode === 'memory' ? { ...started, succeeded: ['once'] } : started;
+    };
+    await world.engine.pause(caller, id);
+    await world.engine.resume(caller, id);
+    expect(await world.engine.job('org', jobId)).toMatchObject({ state: 'completed', restarts: 0 });
+    expect(await types(id)).not.toContain('job.restarted');
+
+    await world.engine.pause(caller, id, { mode: 'files' });
+    await world.engine.resume(caller, id);
+    expect(await world.engine.job('org', jobId)).toMatchObject({ state: 'running', restarts: 1 });
+  });
+
   it('cannot be added to a sandbox that was paused or started again since (R98)', async () => {
     const { id } = (await world.engine.create(caller, {})).sandbox;
     await world.engine.pause(caller, id);

@@ -114,6 +114,11 @@ export interface Started {
   /** What was really restored; `memory` only when the processes were. */
   readonly mode: CheckpointMode;
   readonly lost: readonly Loss[];
+  /**
+   * Names of services that were not started, because the restored memory shows that they had ended by themselves with exit
+   * code 0. Absent: every service runs.
+   */
+  readonly succeeded?: readonly string[];
   /** An instance that was kept in memory went on: the start has read nothing of the checkpoint. */
   readonly adopted?: true;
 }

@@ -75,6 +75,8 @@ export interface AgentSetup {
   readonly agent: AgentClient;
   /** The tagged processes that were restored. Also empty when the agent does not report them. */
   readonly tagged: readonly ProcessInfo[];
+  /** The processes of services that had ended by themselves with exit code 0 in the restored memory. */
+  readonly succeeded: readonly ProcessInfo[];
 }
 
 export async function setUpAgent(
@@ -117,8 +119,8 @@ export async function setUpAgent(
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(FIRST_TIMEOUT_MS)]);
     const early =
       options.memory !== 'none' ? await init(options.credential, bounded).catch(() => undefined) : undefined;
-    const { tagged } = early ?? (await initWhenAnswering());
-    return { agent, tagged };
+    const { tagged, succeeded } = early ?? (await initWhenAnswering());
+    return { agent, tagged, succeeded };
   } catch (thrown) {
     agent.close();
     throw thrown;

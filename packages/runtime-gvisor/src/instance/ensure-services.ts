@@ -37,24 +37,38 @@ export function probeServices(host: string, { services }: StartSpec, signal: Abo
   });
 }
 
+interface EnsuredServices {
+  /** Ports of restored services that have answered on the sandbox's own address. */
+  readonly answered: readonly number[];
+  /** Names of services that were not started, because their commands had done their work in the restored memory. */
+  readonly succeeded: readonly string[];
+}
+
 /**
- * Restored services that match their declaration go on. The others are started, in the order of the declaration. A
- * restored process with the tag of a service and another command belongs to the template, and is killed first. Resolves
- * with the ports of restored services that have answered on the sandbox's own address.
+ * Restored services that match their declaration go on. A service that had ended by itself with exit code 0 is not started
+ * again: what it left, such as a daemon, is in the restored memory too. With a port, this holds only while something
+ * listens on the port. The other services are started, in the order of the declaration. A restored process with the tag of
+ * a service and another command belongs to the template, and is killed first.
  */
 export async function ensureServices(
   ctx: Pick<RuntimeContext, 'clock' | 'settings'>,
   { spec, dial, mode }: Pick<StartRequest, 'dial' | 'mode'> & { readonly spec: Pick<StartSpec, 'services'> },
-  { agent, tagged, probes }: AgentSetup & { readonly probes: readonly ServiceProbe[] },
+  { agent, tagged, succeeded, probes }: AgentSetup & { readonly probes: readonly ServiceProbe[] },
   signal: AbortSignal,
-): Promise<readonly number[]> {
-  if (spec.services.length === 0) return [];
+): Promise<EnsuredServices> {
+  if (spec.services.length === 0) return { answered: [], succeeded: [] };
   const { clock, settings } = ctx;
   // An older agent does not report tagged processes in its answer; then the list is empty and must be asked for.
-  const isReported = mode === 'files' || tagged.length > 0;
+  const isReported = mode === 'files' || tagged.length > 0 || succeeded.length > 0;
   const found = isReported ? byTag(tagged) : await taggedProcesses(agent, signal);
   const serviceContext = { agent, clock, settings, portFor: declaredPort, dial };
-  const restored = spec.services.filter((service) => isRunning(service, found));
+  const done: Service[] = [];
+  for (const service of spec.services) {
+    const hasSucceeded = mode === 'memory' && isProcessOf(service, byTag(succeeded));
+    if (hasSucceeded && (service.port === undefined || (await dial(service.port)) !== null))
+      done.push(service);
+  }
+  const restored = spec.services.filter((service) => isProcessOf(service, found) || done.includes(service));
   const missing = spec.services.filter((service) => !restored.includes(service));
   for (const { name } of missing) {
     if (found.has(serviceTag(name))) await kill(ctx, serviceTag(name), agent, signal);
@@ -68,7 +82,7 @@ export async function ensureServices(
     signal,
   );
   await startServices(serviceContext, missing, signal);
-  return [...ready].flatMap(({ port }) => port ?? []);
+  return { answered: [...ready].flatMap(({ port }) => port ?? []), succeeded: done.map(({ name }) => name) };
 }
 
 async function taggedProcesses(agent: AgentClient, signal: AbortSignal): Promise<Map<string, ProcessInfo>> {
@@ -81,7 +95,8 @@ function byTag(processes: readonly ProcessInfo[]): Map<string, ProcessInfo> {
   );
 }
 
-function isRunning(service: Service, found: ReadonlyMap<string, ProcessInfo>): boolean {
+/** Whether the process with the tag of the service was started from this declaration. */
+function isProcessOf(service: Service, found: ReadonlyMap<string, ProcessInfo>): boolean {
   const config = found.get(serviceTag(service.name))?.config;
   if (config === undefined) return false;
   const { cmd, args, envs, cwd } = config;

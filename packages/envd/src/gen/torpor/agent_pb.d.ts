@@ -146,6 +146,14 @@ export declare type InitResponse = Message<"torpor.agent.InitResponse"> & {
    * @generated from field: bool processors_set = 6;
    */
   processorsSet: boolean;
+
+  /**
+   * The processes of services that have ended by themselves with exit code 0, the last one of each service. Agents of
+   * earlier versions do not set this.
+   *
+   * @generated from field: repeated process.ProcessInfo succeeded = 7;
+   */
+  succeeded: ProcessInfo[];
 };
 
 /**
