@@ -8,6 +8,7 @@ export * from './memory-replicas.ts';
 export * from './memory-runtime.ts';
 export * from './migrate-below.ts';
 export * from './mounts.ts';
+export { prepareStatements } from './prepared-statements.ts';
 export * from './runtime-contract.ts';
 export * from './runtime-subject.ts';
 export * from './settle.ts';

@@ -1,9 +1,9 @@
 /** Runs many histories of several nodes and reports how to repeat a failure. */
+import { prepareStatements } from '@torpor/engine/testing';
 import fc from 'fast-check';
 import { NodePlayer } from './node-player.ts';
 import { nodeHistory } from './node-steps.ts';
 import { NodeWorld } from './node-world.ts';
-import { prepareStatements } from './prepared-statements.ts';
 
 /** How many histories a world serves, each in its own organisation. After a failure, shrinking uses a fresh world. */
 const PER_WORLD = 100;
