@@ -118,7 +118,7 @@ export async function hasUsableCheckpoint(ctx: Context, org: string, id: Sandbox
   const sandbox = await getSandbox(ctx.db, id, org);
   if ((await proofOfLoss(ctx, sandbox)) === undefined) return true;
   // A start that has begun meanwhile may consume the checkpoint.
-  if ((await getSandbox(ctx.db, id, org)).seq !== sandbox.seq) return true;
+  if ((await getSandbox(ctx.db, id, org)).generation !== sandbox.generation) return true;
   const attached =
     sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
   if (attached !== undefined) await inspectCheckpoint(ctx, attached);
