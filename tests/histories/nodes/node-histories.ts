@@ -31,7 +31,7 @@ export async function runNodeHistories(
           await new NodePlayer(world).play(steps);
         } catch (thrown) {
           // Making the history shorter may take hours, and may not succeed when it fails only sometimes.
-          console.error(`history ${played}:`, thrown, JSON.stringify(steps));
+          console.error(`history ${played}:`, thrown, JSON.stringify(steps), await world.describe());
           await renew();
           throw thrown;
         }

@@ -238,6 +238,21 @@ export class NodeWorld {
     return found;
   }
 
+  /** What the database has, for a person who looks for the cause of a failure. */
+  async describe(): Promise<string> {
+    const tables = [
+      'SELECT * FROM nodes',
+      'SELECT * FROM servers',
+      'SELECT * FROM operations WHERE ended_at IS NULL',
+      "SELECT id, state, node, generation, checkpoint_id, evidence FROM sandboxes WHERE state NOT IN ('killed', 'failed')",
+      'SELECT position, sandbox_id, seq, type, state, generation, data FROM events ORDER BY position DESC LIMIT 120',
+    ];
+    const texts: string[] = [`now ${this.clock.now()}`];
+    for (const sql of tables)
+      for (const row of await this.#fresh.db.query(sql)) texts.push(JSON.stringify(row));
+    return texts.join('\n');
+  }
+
   async dispose(): Promise<void> {
     for (const { server } of this.machines) server?.crashSwitch.crash();
     await this.#fresh.dispose();
