@@ -149,6 +149,39 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     await until(async () => (await leftovers()).length === 0);
   });
 
+  it('does not try again at once what has failed and could not be recorded', async () => {
+    let refusals = 0;
+    let isRefusing = false;
+    const { db } = world;
+    const other = await world.another({
+      replicas,
+      db: {
+        dialect: db.dialect,
+        query: (sql, params) => db.query(sql, params),
+        transaction: async (work) => {
+          if (!isRefusing) return db.transaction(work);
+          refusals++;
+          throw new Error('The database writes nothing.');
+        },
+        listen: (channel, onNotice) => db.listen(channel, onNotice),
+        close: async () => {},
+      },
+    });
+    const upload = Promise.withResolvers<void>();
+    replicas.gate = upload.promise;
+    const { checkpoint } = await paused();
+    isRefusing = true;
+    upload.resolve();
+    for (let turns = 0; turns < 200; turns++) {
+      await other.replicate();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(refusals).toBeLessThan(5);
+    isRefusing = false;
+    world.clock.advance(60_000);
+    await until(() => isReplicated(checkpoint), other);
+  });
+
   it('refuses a pause that must be replicated on a server without a store, and changes nothing', async () => {
     const without = await world.another({ replicas: undefined });
     const { id } = (await without.create(caller, {})).sandbox;

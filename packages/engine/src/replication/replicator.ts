@@ -27,6 +27,8 @@ export class Replicator {
   readonly #identity: StoreIdentity;
   readonly #context: () => Context;
   readonly #running = new Map<CheckpointId, Promise<void>>();
+  /** Until when a checkpoint is left alone whose failure the database could not record. */
+  readonly #resting = new Map<CheckpointId, number>();
   /** How many callers wait for each checkpoint. */
   readonly #awaited = new Map<CheckpointId, number>();
   readonly #listeners = new Set<() => void>();
@@ -170,7 +172,8 @@ export class Replicator {
 
   async #begin(): Promise<void> {
     const { db, clock, node, storeSettings } = this.#ctx;
-    const awaited = [...this.#awaited.keys()].filter((id) => !this.#running.has(id));
+    const resting = this.#stillResting();
+    const awaited = [...this.#awaited.keys()].filter((id) => !this.#running.has(id) && !resting.includes(id));
     for (const id of awaited) {
       if (this.#running.size >= storeSettings.uploads) return;
       const checkpoint = await findCheckpoint(db, id);
@@ -187,11 +190,17 @@ export class Replicator {
       db,
       node.name,
       clock.now(),
-      [...this.#running.keys()],
+      [...this.#running.keys(), ...resting],
       free,
     )) {
       this.#run(checkpoint);
     }
+  }
+
+  #stillResting(): CheckpointId[] {
+    const now = this.#ctx.clock.now();
+    for (const [id, until] of this.#resting) if (until <= now) this.#resting.delete(id);
+    return [...this.#resting.keys()];
   }
 
   #run(checkpoint: Checkpoint): void {
@@ -224,9 +233,10 @@ export class Replicator {
       ctx.report('replicating a checkpoint failed', { checkpointId: checkpoint.id, error: thrown });
       await this.#work()
         .recordFailure(checkpoint, error)
-        .catch((failure: unknown) =>
-          ctx.report('a failed replication could not be recorded', { error: failure }),
-        );
+        .catch((failure: unknown) => {
+          ctx.report('a failed replication could not be recorded', { error: failure });
+          this.#resting.set(checkpoint.id, ctx.clock.now() + ctx.storeSettings.retryMs);
+        });
     }
   }
 
