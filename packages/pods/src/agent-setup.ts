@@ -3,6 +3,7 @@ import type { Address, Clock, Instance } from '@torpor/engine';
 import { type AgentClient, connectAgent } from '@torpor/envd';
 import { bareSandboxId, TorporError } from '@torpor/protocol';
 import { declaredPort, type RuntimeSettings, startServices } from '@torpor/runtime-shared';
+import { nextLookMs } from './next-look.ts';
 import { HOME, USER } from './pod-spec.ts';
 import type { StartSecret } from './start-secret.ts';
 
@@ -20,8 +21,6 @@ export interface AgentOrder {
   dial(port: number): Promise<Address | null>;
 }
 
-const FIRST_POLL_MS = 10;
-const MAX_POLL_MS = 200;
 const CHECK_EVERY_MS = 1_000;
 const HEALTH_MS = 2_000;
 
@@ -63,8 +62,9 @@ export async function setUpAgent(order: AgentOrder, signal: AbortSignal): Promis
 
 async function waitForAgent(agent: AgentClient, order: AgentOrder, signal: AbortSignal): Promise<void> {
   const { clock } = order;
-  let checkedAt = clock.monotonic();
-  for (let pause = FIRST_POLL_MS; ; pause = Math.min(2 * pause, MAX_POLL_MS)) {
+  const began = clock.monotonic();
+  let checkedAt = began;
+  for (;;) {
     signal.throwIfAborted();
     const answered = await agent
       .health({ signal: AbortSignal.any([signal, AbortSignal.timeout(HEALTH_MS)]) })
@@ -77,7 +77,7 @@ async function waitForAgent(agent: AgentClient, order: AgentOrder, signal: Abort
       await order.check();
       checkedAt = clock.monotonic();
     }
-    await clock.sleep(pause, signal);
+    await clock.sleep(nextLookMs(clock.monotonic() - began), signal);
   }
 }
 

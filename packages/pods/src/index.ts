@@ -4,6 +4,7 @@ export { ClusterFault, isAbsent, isConflict, isUnserved } from './cluster-fault.
 export { writeAgentImage } from './image/agent-image.ts';
 export { HOME_LABEL, instanceOf, labelsOf, NO_INSTANCE, objectName, selectorOf } from './labels.ts';
 export { Namespaces } from './namespaces.ts';
+export { nextLookMs } from './next-look.ts';
 export { ObjectWatch } from './object-watch.ts';
 export { openPodWorlds, type PodWorld, type PodWorldOptions, type PodWorlds } from './open-pod-world.ts';
 export { type PodConnection, PodConnections } from './pod-connections.ts';

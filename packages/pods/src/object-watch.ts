@@ -43,23 +43,25 @@ export class ObjectWatch<T extends WatchedObject> {
     this.#listeners.push(listener);
   }
 
-  /** Resolves at the next change of the object, or after the time. */
-  async changeOf(name: string, withinMs: number, signal: AbortSignal): Promise<void> {
+  /** Resolves at the next change of the object to true, or after the time to false. */
+  async changeOf(name: string, withinMs: number, signal: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const waiting = this.#waiting.get(name) ?? new Set();
     this.#waiting.set(name, waiting);
-    const changed = new Promise<void>((resolve) => {
-      const done = () => resolve();
+    const changed = new Promise<boolean>((resolve) => {
+      const done = () => resolve(true);
       waiting.add(done);
       over.signal.addEventListener('abort', () => waiting.delete(done));
     });
-    const timedOut = this.#options.clock
-      .sleep(withinMs, AbortSignal.any([signal, over.signal]))
-      .catch(() => {});
-    await Promise.race([changed, timedOut]);
+    const timedOut = this.#options.clock.sleep(withinMs, AbortSignal.any([signal, over.signal])).then(
+      () => false,
+      () => false,
+    );
+    const isChanged = await Promise.race([changed, timedOut]);
     over.abort();
     if (waiting.size === 0) this.#waiting.delete(name);
     signal.throwIfAborted();
+    return isChanged;
   }
 
   async stop(): Promise<void> {

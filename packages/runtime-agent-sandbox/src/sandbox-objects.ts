@@ -1,15 +1,20 @@
 /** The Sandbox resources of this server: made, found, changed, waited for and deleted. */
 import type { Instance } from '@torpor/engine';
-import { instanceOf, isAbsent, isConflict, type List, type PodWorld, selectorOf } from '@torpor/pods';
+import {
+  instanceOf,
+  isAbsent,
+  isConflict,
+  type List,
+  nextLookMs,
+  type PodWorld,
+  selectorOf,
+} from '@torpor/pods';
 import { type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
 import { GROUP, type Mode, modeSpec, ServedVersion } from './api-version.ts';
 import { CHECKPOINT_LABEL, readyText, type SandboxObject } from './sandbox-object.ts';
 
 /** The volume of the home directory, in the pod and in the claim. */
 export const VOLUME = 'home';
-
-const FIRST_POLL_MS = 50;
-const MAX_POLL_MS = 500;
 
 export class SandboxObjects {
   readonly #world: PodWorld;
@@ -111,14 +116,16 @@ export class SandboxObjects {
     signal: AbortSignal,
   ): Promise<SandboxObject | undefined> {
     const { clock, settings, watch } = this.#world;
-    const deadline = clock.monotonic() + settings.agentSandboxMs;
-    for (let pollMs = FIRST_POLL_MS; ; pollMs = Math.min(2 * pollMs, MAX_POLL_MS)) {
-      const changed = watch.changeOf(name, pollMs, signal);
+    let quietSince = clock.monotonic();
+    const deadline = quietSince + settings.agentSandboxMs;
+    for (;;) {
+      const changed = watch.changeOf(name, nextLookMs(clock.monotonic() - quietSince), signal);
       changed.catch(() => {});
       const object = await this.findByName(name, signal);
       if (await isAsWanted(object)) return object;
       if (clock.monotonic() > deadline) throw tooLate(name, what, object, settings.agentSandboxMs);
-      await changed;
+      // The controller writes soon after a change of the pod.
+      if (await changed) quietSince = clock.monotonic();
     }
   }
 

@@ -18,6 +18,7 @@ import {
   type List,
   labelsOf,
   type Metadata,
+  nextLookMs,
   objectName,
   type PodWorld,
   poolCredential,
@@ -28,8 +29,6 @@ import { type SandboxId, TorporError } from '@torpor/protocol';
 const GROUP = 'extensions.agents.x-k8s.io/v1beta1';
 const FINALIZER = 'torpor.dev/claim';
 
-const FIRST_POLL_MS = 10;
-const MAX_POLL_MS = 200;
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
@@ -175,14 +174,15 @@ export class WarmPool {
     await cluster.create(this.#path('sandboxclaims'), order).catch((thrown: unknown) => {
       if (!isConflict(thrown)) throw thrown;
     });
-    const deadline = clock.monotonic() + settings.agentSandboxMs;
-    for (let pollMs = FIRST_POLL_MS; ; pollMs = Math.min(2 * pollMs, MAX_POLL_MS)) {
+    const began = clock.monotonic();
+    const deadline = began + settings.agentSandboxMs;
+    for (;;) {
       const { status } = await cluster.get<Claim>(`${this.#path('sandboxclaims')}/${name}`, ask);
       if (status?.sandbox?.name !== undefined && status.sandbox.name !== '') return status.sandbox.name;
       const ready = condition(status?.conditions, 'Ready');
       if (NO_POOL.has(ready?.reason ?? '')) return this.#withoutPool(instance, signal);
       if (clock.monotonic() > deadline) throw tooLate(instance, ready, settings.agentSandboxMs);
-      await clock.sleep(pollMs, signal);
+      await clock.sleep(nextLookMs(clock.monotonic() - began), signal);
     }
   }
 
