@@ -127,6 +127,14 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     upload.resolve();
   });
 
+  const triesOf = async (id: CheckpointId) =>
+    (
+      await world.db.query<{ replica_failures: number }>(
+        'SELECT replica_failures FROM checkpoints WHERE id = $1',
+        [id],
+      )
+    )[0]?.replica_failures;
+
   it('records a lasting failure once with its place, answers the caller, and tries again later', async () => {
     replicas.failure = refused();
     const { id, reply, checkpoint } = await paused({ durability: 'replicated' });
@@ -134,7 +142,8 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     const failures = () => dataOf(id, 'checkpoint.replication_failed');
     await until(async () => (await failures()).length > 0);
     world.clock.advance(60_000);
-    await settled();
+    // The second try has ended too: it would succeed when the store is well.
+    await until(async () => (await triesOf(checkpoint)) === 2);
     const failed = await failures();
     expect(failed).toMatchObject([
       { checkpointId: checkpoint, code: 'forbidden', fault: 'refusing', bucket: 'b', key: 'k' },
