@@ -83,7 +83,7 @@ describe.each(['process', 'gvisor'] as const)('a node with sandboxes in %s', (ru
         // The guard ends its server too, also a stopped one: it must not go on when it is continued.
         expect(await node.ended).toBe('SIGKILL');
       }
-      // It removes the networks and mounts of the one that was killed last.
+      // A new server removes the networks and mounts of the server that was killed last.
       await world.start('a');
       console.log(`${runtime}: seed ${SEED}, ${FAULTS} faults, sandboxes ended after ms: ${ms.join(' ')}`);
     },

@@ -407,8 +407,8 @@ export class NodePlayer {
   }
 
   /**
-   * The number in the newest replicated checkpoint of the sandbox. One that was only on a machine that was away did not count when
-   * the sandbox was given up, although it is replicated since that machine is back.
+   * The number in the newest replicated checkpoint of the sandbox. A sandbox that is given up goes back to what is replicated then:
+   * checkpoints that its machine has replicated only after it came back do not count.
    */
   async #replicated(id: SandboxId): Promise<number> {
     const [newest] = await this.#world.db.query<{ id: CheckpointId }>(

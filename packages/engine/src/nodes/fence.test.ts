@@ -288,11 +288,12 @@ describe.runIf(databaseKinds.includes('postgres'))('a node whose lease has ended
         await isBack.promise;
       };
       const forgetting = b.engine.forgetNode('a');
+      forgetting.catch(() => {});
       await second.promise;
       a = await cluster.start('a');
       const { id } = (await a.engine.create(caller, {})).sandbox;
       isBack.resolve();
-      await forgetting;
+      await expect(forgetting).rejects.toMatchObject({ code: 'conflict' });
       expect(await b.engine.nodeDirectory().locate(id)).toMatchObject({ is: 'elsewhere', node: 'a' });
     });
 

@@ -61,7 +61,7 @@ export async function forgetNode(ctx: Context, name: string): Promise<GivenUp> {
   const counts = await giveUpSandboxes(ctx, dead, 'lose');
   await ctx.db.transaction(async (tx) => {
     // A node that is back has what is on its disk, and may have new sandboxes.
-    if (!(await isStillFenced(tx, dead))) return;
+    if (!(await isStillFenced(tx, dead))) throw isBack(name);
     await requireGivenUp(tx, name);
     const store = ctx.replicator?.replicas.url;
     if (store !== undefined) await giveUpUnfinished(tx, name, store);
@@ -71,6 +71,13 @@ export async function forgetNode(ctx: Context, name: string): Promise<GivenUp> {
     }
   });
   return counts;
+}
+
+function isBack(name: string): TorporError {
+  return new TorporError('conflict', `The node "${name}" came back while it was being forgotten.`, {
+    hint: `Sandboxes that were given up show what they lost. torpor node get ${name} shows the node.`,
+    details: { node: name },
+  });
 }
 
 /** A sandbox of which giving up has failed must not look as if it ran on another node. */

@@ -1,6 +1,5 @@
 /** Sandboxes as callers see them. */
 import { type Page, pageOf, type SandboxId, type SandboxView } from '@torpor/protocol';
-import { proofOfLoss } from '../acts/loss.ts';
 import { observe } from '../acts/observe.ts';
 import { findCheckpoint, findCheckpoints } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
@@ -17,7 +16,6 @@ import {
   type SandboxFilter,
   type StartedPage,
 } from '../sandbox.ts';
-import { inspectCheckpoint } from '../upkeep/checkpoint-inspection.ts';
 import { viewSandbox } from '../view.ts';
 
 export interface FoundSandbox {
@@ -111,16 +109,4 @@ export async function find(ctx: Context, id: SandboxId): Promise<FoundSandbox | 
   // These callers want to reach the sandbox, for which health, retention and warmth do not matter.
   const sandbox = viewSandbox(found, null, undefined, KEPT, undefined);
   return { org, dialect: config.dialect ?? 'native', sandbox };
-}
-
-/** Whether the sandbox could be started from any checkpoint of its own. Yes, unless all are proved unusable, which is recorded. */
-export async function hasUsableCheckpoint(ctx: Context, org: string, id: SandboxId): Promise<boolean> {
-  const sandbox = await getSandbox(ctx.db, id, org);
-  if ((await proofOfLoss(ctx, sandbox)) === undefined) return true;
-  // A start that has begun meanwhile may consume the checkpoint.
-  if ((await getSandbox(ctx.db, id, org)).generation !== sandbox.generation) return true;
-  const attached =
-    sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
-  if (attached !== undefined) await inspectCheckpoint(ctx, attached);
-  return false;
 }

@@ -4,13 +4,20 @@
  */
 import { forEachBounded } from '@torpor/host';
 import type { CheckpointId, SandboxId, SandboxState } from '@torpor/protocol';
-import { CHECKPOINT_COLUMNS, type Checkpoint, listSealed, toCheckpoint } from '../checkpoints/checkpoint.ts';
+import { proofOfLoss } from '../acts/loss.ts';
+import {
+  CHECKPOINT_COLUMNS,
+  type Checkpoint,
+  findCheckpoint,
+  listSealed,
+  toCheckpoint,
+} from '../checkpoints/checkpoint.ts';
 import { checkParts, type PartsCheck } from '../checkpoints/checks.ts';
 import { provesDamage, recordChecks } from '../checkpoints/health-record.ts';
 import type { Context } from '../context.ts';
 import type { Queryable } from '../ports/database.ts';
 import { isReplicated } from '../replication/fetch.ts';
-import { findSandbox } from '../sandbox.ts';
+import { findSandbox, getSandbox } from '../sandbox.ts';
 import { inPages } from './pages.ts';
 
 /** What a round of inspections found. */
@@ -83,12 +90,24 @@ async function inspectOne(ctx: Context, checkpoint: Checkpoint, result: Inspecti
 }
 
 /** Records what is found. Nothing is found about a checkpoint that a start consumes. */
-export async function inspectCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<PartsCheck> {
+async function inspectCheckpoint(ctx: Context, checkpoint: Checkpoint): Promise<PartsCheck> {
   const found = await checkParts(ctx, checkpoint);
   const isDamaged = found.checks.some(({ error }) => provesDamage(error));
   if (isDamaged && (await isBeingConsumed(ctx, checkpoint))) return { checks: [], unusableMemory: null };
   await recordChecks(ctx, checkpoint, found.checks);
   return found;
+}
+
+/** Whether the sandbox could be started from any checkpoint of its own. Yes, unless all are proved unusable, which is recorded. */
+export async function hasUsableCheckpoint(ctx: Context, org: string, id: SandboxId): Promise<boolean> {
+  const sandbox = await getSandbox(ctx.db, id, org);
+  if ((await proofOfLoss(ctx, sandbox)) === undefined) return true;
+  // A start that has begun meanwhile may consume the checkpoint.
+  if ((await getSandbox(ctx.db, id, org)).generation !== sandbox.generation) return true;
+  const attached =
+    sandbox.checkpointId === null ? undefined : await findCheckpoint(ctx.db, sandbox.checkpointId);
+  if (attached !== undefined) await inspectCheckpoint(ctx, attached);
+  return false;
 }
 
 /** A start may consume a checkpoint that a provider keeps, and records that when it is done. */

@@ -62,9 +62,10 @@ export async function ensureServices(
   const isReported = mode === 'files' || tagged.length > 0 || succeeded.length > 0;
   const found = isReported ? byTag(tagged) : await taggedProcesses(agent, signal);
   const serviceContext = { agent, clock, settings, portFor: declaredPort, dial };
+  const ended = byTag(succeeded);
   const done: Service[] = [];
   for (const service of spec.services) {
-    const hasSucceeded = mode === 'memory' && isProcessOf(service, byTag(succeeded));
+    const hasSucceeded = mode === 'memory' && isProcessOf(service, ended);
     if (hasSucceeded && (service.port === undefined || (await dial(service.port)) !== null))
       done.push(service);
   }
