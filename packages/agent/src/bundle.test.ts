@@ -24,6 +24,18 @@ describe('the bundle of the agent', () => {
     expect((await readdir(join(bundle, 'node_modules'))).toSorted()).toEqual(['@lydell', ...optional]);
   });
 
+  it('has no other packages, such as the schema library: all of it is in the memory of every sandbox', async () => {
+    const packages = (await readFile(join(bundle, 'agent.mjs'), 'utf8')).matchAll(
+      /^\/\/ .*node_modules\/((?:@[^/]+\/)?[^/]+)/gm,
+    );
+    expect([...new Set([...packages].map(([, name]) => name))].toSorted()).toEqual([
+      '@bufbuild/protobuf',
+      '@connectrpc/connect',
+      '@connectrpc/connect-node',
+      '@fastify/busboy',
+    ]);
+  });
+
   it('runs without any other file, including terminals', async () => {
     const alone = join(directory, 'alone');
     await cp(bundle, alone, { recursive: true });

@@ -24,6 +24,7 @@ export * from './replies.ts';
 export * from './requests.ts';
 export * from './sandbox-health.ts';
 export * from './secrets.ts';
+export * from './service-tags.ts';
 export * from './sessions.ts';
 export * from './settings.ts';
 export * from './states.ts';

@@ -102,14 +102,3 @@ export type AnyJobView = z.infer<typeof anyJobSchema>;
 /** How long `DELETE /v1/jobs/{id}` waits after SIGTERM before it sends SIGKILL. */
 export const DEFAULT_GRACE_SECONDS = 10;
 export const MAX_GRACE_SECONDS = 60;
-
-const SERVICE = 'service:';
-
-/** The tag with which an agent marks the process of a declared service. */
-export function serviceTag(name: string): string {
-  return SERVICE + name;
-}
-
-export function isServiceTag(tag: string): boolean {
-  return tag.startsWith(SERVICE);
-}

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { idSchema } from './ids.ts';
 import { secretUseSchema } from './secrets.ts';
+import { MAX_SERVICES } from './service-tags.ts';
 import { checkpointModeSchema, fallbackSchema } from './states.ts';
 
 /** Thirty days: longer than any useful lifetime, and small enough to stay an exact integer. */
@@ -69,8 +70,6 @@ export const serviceSchema = z
   })
   .meta({ id: 'Service' });
 export type Service = z.infer<typeof serviceSchema>;
-
-export const MAX_SERVICES = 32;
 
 export const servicesSchema = z
   .array(serviceSchema)
