@@ -32,9 +32,12 @@ interface Row {
 }
 
 interface Request {
-  /** The servers that it has reached. When one of them crashes, there may be no answer. */
-  readonly servers: NodeServer[];
-  outcome: { readonly done: boolean };
+  /**
+   * The server that works on the request, and that is gone with it when it crashes. A server that has passed a request on may
+   * crash: the work goes on.
+   */
+  readonly by: { server: NodeServer };
+  readonly outcome: { readonly done: boolean };
 }
 
 export class NodePlayer {
@@ -101,7 +104,7 @@ export class NodePlayer {
         const { name } = world.machine(step.node);
         const server = await this.#serverAt(step.node + 1);
         const verbs = { cordon: 'cordonNode', uncordon: 'uncordonNode', drain: 'beginDrain' } as const;
-        return this.#track([server], server.engine[verbs[step.do]](name));
+        return this.#track({ server }, server.engine[verbs[step.do]](name));
       }
       case 'drain round':
         return this.#round(step.node, (server) => server.engine.drainNode());
@@ -144,7 +147,7 @@ export class NodePlayer {
 
   async #round(n: number, work: (server: NodeServer) => Promise<unknown>): Promise<void> {
     const server = await this.#serverAt(n);
-    this.#track([server], work(server));
+    this.#track({ server }, work(server));
   }
 
   async #forget(machine: Machine): Promise<void> {
@@ -153,7 +156,7 @@ export class NodePlayer {
     if (by === undefined) return;
     this.#wasForgotten = true;
     const server = await this.#world.server(by);
-    this.#track([server], server.engine.forgetNode(machine.name));
+    this.#track({ server }, server.engine.forgetNode(machine.name));
   }
 
   async #bringBack(machine: Machine): Promise<void> {
@@ -162,18 +165,18 @@ export class NodePlayer {
   }
 
   /** Watches a request without waiting for it. */
-  #track(servers: NodeServer[], request: Promise<unknown>): void {
+  #track(by: Request['by'], request: Promise<unknown>): void {
     request.catch((thrown: unknown) => {
       const isTyped = thrown instanceof TorporError && thrown.code !== 'internal';
       if (!isTyped) this.#unexpected ??= thrown;
     });
-    this.#pending.push({ servers, outcome: this.#world.watch(request) });
+    this.#pending.push({ by, outcome: this.#world.watch(request) });
   }
 
   #create(server: NodeServer): void {
     const request = server.engine.create({ org: this.#org }, { fallback: ['files', 'previous'] });
     this.#track(
-      [server],
+      { server },
       request.then(({ sandbox }) => this.#add(sandbox.id)),
     );
   }
@@ -186,17 +189,17 @@ export class NodePlayer {
 
   /** A request goes to the node of the sandbox, through at most one hop. */
   #ask(first: NodeServer, verb: NodeVerb, id: SandboxId): void {
-    const servers = [first];
+    const by = { server: first };
     const request = async () => {
       const location = await first.engine.nodeDirectory().locate(id);
       if (location.is !== 'elsewhere') return this.#request(first, verb, id);
       const machine = this.#world.named(location.node);
       const server = machine === undefined ? undefined : this.#world.alive(machine);
       if (server === undefined) throw new TorporError('unreachable', `${location.node} does not answer.`);
-      servers.push(server);
+      by.server = server;
       return this.#request(server, verb, id);
     };
-    this.#track(servers, request());
+    this.#track(by, request());
   }
 
   async #request({ engine }: NodeServer, verb: NodeVerb, id: SandboxId): Promise<unknown> {
@@ -248,7 +251,7 @@ export class NodePlayer {
   async #settle(): Promise<void> {
     await this.#world.until(() => {
       this.#pending = this.#pending.filter(
-        ({ servers, outcome }) => !outcome.done && servers.every((one) => !one.crashSwitch.crashed),
+        ({ by, outcome }) => !outcome.done && !by.server.crashSwitch.crashed,
       );
       return this.#pending.length === 0;
     });
@@ -320,6 +323,8 @@ export class NodePlayer {
     await world.run(engine.reconcile());
     await world.run(engine.replicate());
     await this.#settle();
+    // The database may be slow: a server may be on its way with work that it has accepted before a crash of another one.
+    await world.idle();
   }
 
   /** How much is left to do, and all that a round of recovery may change. */

@@ -43,6 +43,8 @@ export interface Machine {
 
 const NAMES = ['a', 'b', 'c'];
 const HOUR_MS = 3_600_000;
+/** A server that calls nothing for so many turns has nothing to do. */
+const IDLE_TURNS = 40;
 
 export class NodeWorld {
   readonly clock = new ManualClock();
@@ -188,7 +190,16 @@ export class NodeWorld {
   async run(work: Promise<unknown>): Promise<void> {
     const outcome = this.watch(work);
     let idle = 0;
-    await this.until(() => outcome.done || (this.#busy().length === 0 && ++idle > 40));
+    await this.until(() => outcome.done || (this.#busy().length === 0 && ++idle > IDLE_TURNS));
+  }
+
+  /** Waits until no server does anything any more, also what no request waits for. */
+  async idle(): Promise<void> {
+    let idle = 0;
+    await this.until(() => {
+      idle = this.#busy().length === 0 ? idle + 1 : 0;
+      return idle > IDLE_TURNS;
+    });
   }
 
   /** The servers that wait for the database. */
