@@ -97,7 +97,7 @@ function Entry({ entry, names }: EntryProps) {
         <span class={weightOf(entry) === 'bad' ? 'bad-text' : undefined}>{eventTitle(entry)}</span>
         <div class="small quiet wrap">{eventText(entry)}</div>
       </td>
-      <td>
+      <td class="wrap">
         <a href={href('sandboxes', sandboxId, 'timeline')}>
           {sandboxes.value.get(sandboxId)?.name ?? <code>{sandboxId}</code>}
         </a>

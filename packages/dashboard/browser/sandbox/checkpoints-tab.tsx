@@ -82,7 +82,7 @@ export function CheckpointsTab({ sandbox }: TabProps) {
               )}
               {node.kind === 'sandbox' && (
                 <div>
-                  <strong>
+                  <strong title={nameOf(node.sandbox)}>
                     {node.isOwn ? (
                       `${nameOf(node.sandbox)}, now`
                     ) : (
@@ -208,9 +208,11 @@ function Checkpoint({ checkpoint, origin, sandbox, reload }: CheckpointProps) {
   const isAlive = sandbox.state === 'running' || sandbox.state === 'paused';
   return (
     <>
-      <div class="checkpoint-text">
+      <div>
         <div class="row">
-          <strong>{names.length > 0 ? names.join(', ') : clockTime(createdAt)}</strong>
+          <strong title={names.join(', ')}>
+            {names.length > 0 ? names.join(', ') : clockTime(createdAt)}
+          </strong>
           <span class="tag">{parts.memory ? 'memory and files' : 'files'}</span>
           {checkpoint.bytes !== null && <span class="quiet number">{bytes(checkpoint.bytes)}</span>}
           <span class={health === 'ok' ? 'tag' : 'tag warn'} title={healthDetail ?? undefined}>

@@ -102,11 +102,11 @@ function Row({ secret, replace, remove }: RowProps) {
   const { name, host, header, prefix, updatedAt } = secret;
   return (
     <tr>
-      <td class="mono">
+      <td class="mono wrap">
         <strong>{name}</strong>
       </td>
-      <td class="mono">{host}</td>
-      <td class="mono">
+      <td class="mono wrap">{host}</td>
+      <td class="mono wrap">
         {header}: {prefix}
         <span class="quiet">…</span>
       </td>
