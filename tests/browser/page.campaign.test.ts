@@ -307,7 +307,7 @@ describe.skipIf(chromium === undefined)('the page, at length', { timeout: 900_00
     await answer('Change the network').click();
     await page.getByText('secrets: API_KEY').waitFor();
     await button('30 days').click();
-    await page.getByText(/^30 d, until/).waitFor();
+    await page.getByText(/^30\sd, until/).waitFor();
     // It sleeps all the while.
     expect(await web()).toMatchObject({
       state: 'paused',

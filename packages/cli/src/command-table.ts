@@ -115,7 +115,7 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'checkpoints',
     aliases: ['checkpoint'],
     group: LIFECYCLE,
-    summary: 'list, verify and delete checkpoints',
+    summary: 'list, name, verify and delete checkpoints',
     load: () => import('./commands/checkpoints.ts'),
   },
   {
@@ -236,7 +236,7 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'template',
     aliases: ['templates'],
     group: SERVER,
-    summary: 'manage templates (ls, create, rm)',
+    summary: 'manage templates (ls, create, build, rebuild, publish, unpublish, rm)',
     load: () => import('./commands/template.ts'),
   },
   {
@@ -257,7 +257,7 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'org',
     aliases: ['orgs'],
     group: SERVER,
-    summary: 'manage organisations and their quotas (ls, create, get, set-quota, delete)',
+    summary: 'manage organisations and their quotas (ls, create, get, set-quota, set-retention, delete)',
     load: () => import('./commands/org.ts'),
   },
   {

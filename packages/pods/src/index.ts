@@ -2,6 +2,7 @@ export { type AgentOrder, agentClient, notAlive, setUpAgent } from './agent-setu
 export { Cluster } from './cluster.ts';
 export { ClusterFault, isAbsent, isConflict, isUnserved } from './cluster-fault.ts';
 export { writeAgentImage } from './image/agent-image.ts';
+export { instancesOf, onInstanceEnded } from './instances.ts';
 export { HOME_LABEL, instanceOf, labelsOf, NO_INSTANCE, objectName, selectorOf } from './labels.ts';
 export { Namespaces } from './namespaces.ts';
 export { nextLookMs } from './next-look.ts';

@@ -25,14 +25,14 @@ import {
   capturedImage,
   imageOf,
   instanceOf,
+  instancesOf,
   Namespaces,
   NO_INSTANCE,
   notAlive,
-  objectName,
+  onInstanceEnded,
   PodConnections,
   type PodSettings,
   type PodWorlds,
-  podState,
   selectorOf,
   templateImage,
 } from '@torpor/pods';
@@ -166,12 +166,7 @@ export class AgentSandboxRuntime implements Runtime {
   }
 
   onEnded(listener: (instance: Instance) => void): void {
-    for (const { watch } of this.#worlds.all) {
-      watch.onChange((pod, isDeleted) => {
-        const instance = instanceOf(pod.metadata);
-        if (instance !== undefined && (isDeleted || podState(pod).is === 'ended')) listener(instance);
-      });
-    }
+    onInstanceEnded(this.#worlds, listener);
   }
 
   /** The node writes its files back when it takes the volume away from the pod. */
@@ -355,17 +350,11 @@ async function instancesIn(
   signal: AbortSignal,
 ): Promise<readonly Instance[]> {
   const selector = selectorOf(world.home);
-  const all = [
+  return instancesOf([
     ...(await objects.list(selector, signal)),
     ...(await world.secrets.list(selector, signal)),
     ...((await pool?.claims(signal)) ?? []),
-  ];
-  const found = new Map<string, Instance>();
-  for (const { metadata } of all) {
-    const instance = instanceOf(metadata);
-    if (instance !== undefined) found.set(objectName(instance), instance);
-  }
-  return [...found.values()];
+  ]);
 }
 
 /** Marks the object as the checkpoint, once its volume is proved to exist. */

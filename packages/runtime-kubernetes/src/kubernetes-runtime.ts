@@ -23,11 +23,12 @@ import { KeyedMutex } from '@torpor/host';
 import {
   capturedImage,
   imageOf,
-  instanceOf,
+  instancesOf,
   labelsOf,
   Namespaces,
   notAlive,
   objectName,
+  onInstanceEnded,
   type Pod,
   PodConnections,
   type PodSettings,
@@ -171,12 +172,7 @@ export class KubernetesRuntime implements Runtime {
   }
 
   onEnded(listener: (instance: Instance) => void): void {
-    for (const { watch } of this.#worlds.all) {
-      watch.onChange((pod, isDeleted) => {
-        const instance = instanceOf(pod.metadata);
-        if (instance !== undefined && (isDeleted || podState(pod).is === 'ended')) listener(instance);
-      });
-    }
+    onInstanceEnded(this.#worlds, listener);
   }
 
   async presync(): Promise<void> {}
@@ -251,13 +247,7 @@ async function instancesIn(
   sandboxId?: SandboxId,
 ): Promise<readonly Instance[]> {
   const selector = selectorOf(home, sandboxId);
-  const objects = [...(await pods.list(selector, signal)), ...(await secrets.list(selector, signal))];
-  const found = new Map<string, Instance>();
-  for (const { metadata } of objects) {
-    const instance = instanceOf(metadata);
-    if (instance !== undefined) found.set(objectName(instance), instance);
-  }
-  return [...found.values()];
+  return instancesOf([...(await pods.list(selector, signal)), ...(await secrets.list(selector, signal))]);
 }
 
 function observed(pod: Pod): Observation {

@@ -9,7 +9,8 @@ import { eventText, eventTitle, weightOf } from '../sandbox/event-text.ts';
 import { href } from '../shell/router.ts';
 import { torpor } from '../shell/session.ts';
 import { saveAs } from '../ui/download.ts';
-import { FaultNotice } from '../ui/fault.tsx';
+import { ListView } from '../ui/list-view.tsx';
+import { Table } from '../ui/table.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime, plural } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
@@ -20,7 +21,7 @@ const AFTER_MS = 500;
 
 export function AuditView() {
   const words = useSignal('');
-  const { value, error, reload } = useLoaded(async (signal) => {
+  const audit = useLoaded(async (signal) => {
     const { items } = await torpor().eventPage({ order: 'newest', limit: SHOWN, signal });
     const first = items.at(-1)?.position;
     const [entries, keys] = await Promise.all([
@@ -29,6 +30,7 @@ export function AuditView() {
     ]);
     return { entries: entries.toReversed(), names: new Map(keys.map(({ id, name }) => [id, name])) };
   }, []);
+  const { value, reload } = audit;
   const newest = recentEvents.value?.[0]?.position;
   useEffect(() => {
     const timer = setTimeout(reload, AFTER_MS);
@@ -38,55 +40,45 @@ export function AuditView() {
     hasWords(entry, actorText(entry, value?.names ?? new Map()), words.value.trim()),
   );
   return (
-    <>
-      <div class="page-head">
-        <h1>Audit</h1>
-        <input
-          type="search"
-          class="filter"
-          aria-label="Find in the audit"
-          placeholder="Event, sandbox, key, user"
-          value={words}
-          onInput={({ currentTarget }) => {
-            words.value = currentTarget.value;
-          }}
-        />
-        <Export />
-      </div>
-      {error !== undefined && value === undefined && <FaultNotice error={error} retry={reload} />}
-      {value !== undefined && (
+    <ListView
+      title="Audit"
+      loaded={audit}
+      beside={
+        <>
+          <input
+            type="search"
+            class="filter"
+            aria-label="Find in the audit"
+            placeholder="Event, sandbox, key, user"
+            value={words}
+            onInput={({ currentTarget }) => {
+              words.value = currentTarget.value;
+            }}
+          />
+          <Export />
+        </>
+      }
+    >
+      {({ entries, names }) => (
         <div class="stack">
           <p class="quiet">
             Who did what: the last {SHOWN} changes of sandboxes and checkpoints. They are never deleted, so
             they outlive their sandbox; the export has all of them.
           </p>
           {shown.length === 0 ? (
-            <p class="quiet">
-              {value.entries.length === 0 ? 'Nothing has happened yet.' : 'Nothing matches.'}
-            </p>
+            <p class="quiet">{entries.length === 0 ? 'Nothing has happened yet.' : 'Nothing matches.'}</p>
           ) : (
-            <div class="panel scroll-x">
-              <table>
-                <thead>
-                  <tr>
-                    <th>Position</th>
-                    <th>When</th>
-                    <th>What</th>
-                    <th>Sandbox</th>
-                    <th>Who</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {shown.map((entry) => (
-                    <Entry key={entry.position} entry={entry} names={value.names} />
-                  ))}
-                </tbody>
-              </table>
+            <div class="panel">
+              <Table columns={['Position', 'When', 'What', 'Sandbox', 'Who']}>
+                {shown.map((entry) => (
+                  <Entry key={entry.position} entry={entry} names={names} />
+                ))}
+              </Table>
             </div>
           )}
         </div>
       )}
-    </>
+    </ListView>
   );
 }
 
@@ -105,7 +97,7 @@ function Entry({ entry, names }: EntryProps) {
         <span class={weightOf(entry) === 'bad' ? 'bad-text' : undefined}>{eventTitle(entry)}</span>
         <div class="small quiet wrap">{eventText(entry)}</div>
       </td>
-      <td>
+      <td class="wrap">
         <a href={href('sandboxes', sandboxId, 'timeline')}>
           {sandboxes.value.get(sandboxId)?.name ?? <code>{sandboxId}</code>}
         </a>

@@ -6,9 +6,11 @@ import { Copyable } from '../ui/copyable.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
 import { CheckField, Field, Select } from '../ui/fields.tsx';
 import { given, numberIn, textIn } from '../ui/form-values.ts';
+import { Table } from '../ui/table.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
+import { useSubmit } from '../ui/use-submit.ts';
 import { Organisations } from './organisations.tsx';
 
 export function KeysView() {
@@ -58,57 +60,42 @@ function Keys({ org }: OfOrg) {
   return (
     <section class="panel">
       <h2>Keys of {org}</h2>
-      <div class="scroll-x">
-        <table>
-          <thead>
-            <tr>
-              <th>Name</th>
-              <th>For</th>
-              <th>Created</th>
-              <th>Ends</th>
-              <th>
-                <span class="unseen">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {value.items.map((key) => (
-              <tr key={key.id}>
-                <td>
-                  <strong>{key.name}</strong>{' '}
-                  {key.id === identity().keyId && <span class="tag">this browser</span>}
-                  <div class="mono quiet">{key.id}</div>
-                </td>
-                <td>
-                  {key.operator ? 'operator' : (key.subject ?? 'service')}
-                  {key.readOnly && <span class="tag">read-only</span>}
-                </td>
-                <td class="number">{clockTime(key.createdAt)}</td>
-                <td class="number">
-                  {key.revokedAt !== null ? (
-                    <span class="tag">revoked</span>
-                  ) : key.expiresAt === null ? (
-                    'never'
-                  ) : (
-                    clockTime(key.expiresAt)
-                  )}
-                </td>
-                <td class="act">
-                  {key.revokedAt === null && canChange() && (
-                    <button
-                      type="button"
-                      class="button small danger"
-                      onClick={() => void revoke(key.id, key.name)}
-                    >
-                      Revoke<span class="unseen"> {key.name}</span>
-                    </button>
-                  )}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table columns={['Name', 'For', 'Created', 'Ends']} hasActions>
+        {value.items.map((key) => (
+          <tr key={key.id}>
+            <td>
+              <strong>{key.name}</strong>{' '}
+              {key.id === identity().keyId && <span class="tag">this browser</span>}
+              <div class="mono quiet">{key.id}</div>
+            </td>
+            <td>
+              {key.operator ? 'operator' : (key.subject ?? 'service')}
+              {key.readOnly && <span class="tag">read-only</span>}
+            </td>
+            <td class="number">{clockTime(key.createdAt)}</td>
+            <td class="number">
+              {key.revokedAt !== null ? (
+                <span class="tag">revoked</span>
+              ) : key.expiresAt === null ? (
+                'never'
+              ) : (
+                clockTime(key.expiresAt)
+              )}
+            </td>
+            <td class="act">
+              {key.revokedAt === null && canChange() && (
+                <button
+                  type="button"
+                  class="button small danger"
+                  onClick={() => void revoke(key.id, key.name)}
+                >
+                  Revoke<span class="unseen"> {key.name}</span>
+                </button>
+              )}
+            </td>
+          </tr>
+        ))}
+      </Table>
       {canChange() && <NewKey org={org} reload={reload} />}
     </section>
   );
@@ -128,24 +115,20 @@ function NewKey({ org, reload }: OfOrg & { readonly reload: () => void }) {
   const readOnly = useSignal(false);
   const operator = useSignal(false);
   const made = useSignal<string | undefined>(undefined);
-  const create = async (event: Event) => {
-    event.preventDefault();
+  const { busy, error, submit } = useSubmit(async () => {
     const request = given({
       subject: textIn(subject.value),
       readOnly: readOnly.value || undefined,
       operator: operator.value || undefined,
       expiresInSeconds: numberIn(ends.value),
     });
-    const created = await attempt(() =>
-      torpor().keys.create({ name: name.value.trim(), ...request }, orgIdOf({ org })),
-    );
-    if (created === undefined) return;
+    const created = await torpor().keys.create({ name: name.value.trim(), ...request }, orgIdOf({ org }));
     made.value = created.key;
     name.value = '';
     reload();
-  };
+  });
   return (
-    <form class="stack new-key" onSubmit={create}>
+    <form class="stack new-key" onSubmit={submit}>
       <div class="triple">
         <Field label="Name of a new key">
           <input
@@ -190,8 +173,9 @@ function NewKey({ org, reload }: OfOrg & { readonly reload: () => void }) {
           }}
         />
       )}
+      {error !== undefined && <FaultNotice error={error} />}
       <div>
-        <button type="submit" class="button">
+        <button type="submit" class="button" disabled={busy}>
           Create a key
         </button>
       </div>

@@ -5,8 +5,9 @@ import { canChange, identity, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
 import { retentionText } from '../ui/retention.ts';
-import { attempt } from '../ui/toasts.tsx';
+import { attempt, say } from '../ui/toasts.tsx';
 import { useLoaded } from '../ui/use-loaded.ts';
+import { useSubmit } from '../ui/use-submit.ts';
 import { OrgDialog } from './org-dialog.tsx';
 import { type QuotaName, quotaNames, quotaTitle } from './quota-draft.ts';
 
@@ -22,14 +23,13 @@ export function Organisations({ shown, show }: OrganisationsProps) {
     return Promise.all(items.map(({ id }) => torpor().orgs.get(id, { signal })));
   }, []);
   const name = useSignal('');
-  const create = async (event: Event) => {
-    event.preventDefault();
-    const made = await attempt(() => torpor().orgs.create({ name: name.value.trim() }), 'Created.');
-    if (made === undefined) return;
+  const form = useSubmit(async () => {
+    const made = await torpor().orgs.create({ name: name.value.trim() });
+    say('Created.');
     name.value = '';
     show(made.id);
     reload();
-  };
+  });
   if (error !== undefined) return <FaultNotice error={error} retry={reload} />;
   if (value === undefined) return null;
   return (
@@ -41,7 +41,7 @@ export function Organisations({ shown, show }: OrganisationsProps) {
         ))}
       </div>
       {identity().operator && canChange() && (
-        <form class="row new-key" onSubmit={create}>
+        <form class="row new-key" onSubmit={form.submit}>
           <input
             aria-label="Name of a new organisation"
             placeholder="name of a new organisation"
@@ -53,9 +53,10 @@ export function Organisations({ shown, show }: OrganisationsProps) {
               name.value = text;
             }}
           />
-          <button type="submit" class="button">
+          <button type="submit" class="button" disabled={form.busy}>
             Create an organisation
           </button>
+          {form.error !== undefined && <FaultNotice error={form.error} />}
         </form>
       )}
     </section>

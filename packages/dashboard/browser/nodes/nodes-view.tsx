@@ -1,15 +1,16 @@
 /** The nodes of a cluster: how they are, what runs on each, and how to take one away. */
 import type { NodeView, SandboxState } from '@torpor/sdk';
 import type { ComponentChildren } from 'preact';
-import { useEffect } from 'preact/hooks';
 import { href } from '../shell/router.ts';
 import { canChange, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
-import { FaultNotice } from '../ui/fault.tsx';
+import { ListView } from '../ui/list-view.tsx';
 import { Meter } from '../ui/meter.tsx';
 import { StateDot } from '../ui/state-badge.tsx';
+import { Table } from '../ui/table.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { bytes, clockTime, plural } from '../ui/units.ts';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { type Misfit, misfitsOf } from './misfits.ts';
 
@@ -17,51 +18,30 @@ const EVERY_MS = 2_000;
 const MEGABYTE = 1024 * 1024;
 
 export function NodesView() {
-  const { value, error, reload } = useLoaded((signal) => torpor().nodes.list({ signal }), []);
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') reload();
-    }, EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
+  const nodes = useLoaded((signal) => torpor().nodes.list({ signal }), []);
+  useEvery(EVERY_MS, nodes.reload);
   return (
-    <>
-      <div class="page-head">
-        <h1>Nodes</h1>
-      </div>
-      {error !== undefined && <FaultNotice error={error} retry={reload} />}
-      {value?.length === 0 && <Alone />}
-      {value !== undefined && value.length > 0 && (
-        <>
-          <Totals nodes={value} />
-          {misfitsOf(value).map((misfit) => (
-            <MisfitNotice key={misfit.runtime} misfit={misfit} />
-          ))}
-          <div class="panel scroll-x">
-            <table class="nodes">
-              <thead>
-                <tr>
-                  <th>Node</th>
-                  <th>State</th>
-                  <th>Sandboxes</th>
-                  <th>Memory</th>
-                  <th>Disk</th>
-                  <th>Version</th>
-                  <th>
-                    <span class="unseen">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {value.map((node) => (
-                  <Row key={node.name} node={node} reload={reload} />
+    <ListView title="Nodes" loaded={nodes}>
+      {(all) =>
+        all.length === 0 ? (
+          <Alone />
+        ) : (
+          <>
+            <Totals nodes={all} />
+            {misfitsOf(all).map((misfit) => (
+              <MisfitNotice key={misfit.runtime} misfit={misfit} />
+            ))}
+            <div class="panel nodes">
+              <Table columns={['Node', 'State', 'Sandboxes', 'Memory', 'Disk', 'Version']} hasActions>
+                {all.map((node) => (
+                  <Row key={node.name} node={node} reload={nodes.reload} />
                 ))}
-              </tbody>
-            </table>
-          </div>
-        </>
-      )}
-    </>
+              </Table>
+            </div>
+          </>
+        )
+      }
+    </ListView>
   );
 }
 

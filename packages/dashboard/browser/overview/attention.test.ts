@@ -50,7 +50,7 @@ describe('what needs attention', () => {
     expect(titles({ sandboxes: all })).toEqual([
       'web is lost',
       'web never ran',
-      'web could not be asked for 1 min',
+      'web could not be asked for 1\u00a0min',
     ]);
   });
 
@@ -68,7 +68,7 @@ describe('what needs attention', () => {
     });
     expect(titles({ sandboxes: [one] })).toEqual([
       'The checkpoint of web is damaged (memory)',
-      'web will be deleted in 2 h',
+      'web will be deleted in 2\u00a0h',
     ]);
   });
 
@@ -102,6 +102,6 @@ describe('what needs attention', () => {
 
   it('is a disk that fills up', () => {
     const disk = { level: 'refusing', freeBytes: 5_000_000_000 } as Known['disk'];
-    expect(titles({ disk })).toEqual(['The disk of the checkpoints is full: 5.0 GB free']);
+    expect(titles({ disk })).toEqual(['The disk of the checkpoints is full: 5.0\u00a0GB free']);
   });
 });

@@ -1,7 +1,6 @@
 /** How all is: counts, wakes, memory and disk, recent events, and what needs attention. */
 import { useComputed } from '@preact/signals';
 import type { DiskView, EventView, MachineView, SandboxState, SandboxView } from '@torpor/sdk';
-import { useEffect } from 'preact/hooks';
 import { recentEvents } from '../live/recent-events.ts';
 import { loadSandboxes, sandboxes, sandboxesFault } from '../live/sandboxes.ts';
 import { eventText, eventTitle, weightOf } from '../sandbox/event-text.ts';
@@ -14,6 +13,7 @@ import { FaultNotice } from '../ui/fault.tsx';
 import { Meter, type MeterWeight } from '../ui/meter.tsx';
 import { StateDot } from '../ui/state-badge.tsx';
 import { ago, bytes, duration, plural } from '../ui/units.ts';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { ActivityPanel } from './activity-panel.tsx';
 import { type Matter, mattersOf } from './attention.ts';
@@ -74,12 +74,7 @@ export function OverviewView() {
     ]);
     return { health, disk, machine, nodes };
   }, []);
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') reload();
-    }, SERVER_EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
+  useEvery(SERVER_EVERY_MS, reload);
   const matters = useComputed(() =>
     mattersOf({
       sandboxes: [...sandboxes.value.values()],

@@ -7,9 +7,9 @@ import { nameOf } from '../sandboxes/actions.ts';
 import { go, href } from '../shell/router.ts';
 import { canChange, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
-import { Dialog } from '../ui/dialog.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
 import { Field } from '../ui/fields.tsx';
+import { FormDialog } from '../ui/form-dialog.tsx';
 import { StateBadge } from '../ui/state-badge.tsx';
 import { attempt, say } from '../ui/toasts.tsx';
 import { bytes, clockTime, plural } from '../ui/units.ts';
@@ -82,7 +82,7 @@ export function CheckpointsTab({ sandbox }: TabProps) {
               )}
               {node.kind === 'sandbox' && (
                 <div>
-                  <strong>
+                  <strong title={nameOf(node.sandbox)}>
                     {node.isOwn ? (
                       `${nameOf(node.sandbox)}, now`
                     ) : (
@@ -109,9 +109,10 @@ export function CheckpointsTab({ sandbox }: TabProps) {
       {isNaming.value && (
         <NameDialog
           title={`Snapshot of ${nameOf(sandbox)}`}
-          submit="Seal a checkpoint"
+          action="Seal a checkpoint"
           onName={async (name) => {
-            await attempt(() => torpor().sandboxes.snapshot(id, { name }), 'Sealed.');
+            await torpor().sandboxes.snapshot(id, { name });
+            say('Sealed.');
           }}
           onClose={() => {
             isNaming.value = false;
@@ -182,7 +183,8 @@ function Checkpoint({ checkpoint, origin, sandbox, reload }: CheckpointProps) {
     reload();
   };
   const rename = async (name: string) => {
-    await attempt(() => torpor().checkpoints.name(id, name), 'Named. It stays until it is deleted.');
+    await torpor().checkpoints.name(id, name);
+    say('Named. It stays until it is deleted.');
     reload();
   };
   const createFrom = async () => {
@@ -206,9 +208,11 @@ function Checkpoint({ checkpoint, origin, sandbox, reload }: CheckpointProps) {
   const isAlive = sandbox.state === 'running' || sandbox.state === 'paused';
   return (
     <>
-      <div class="checkpoint-text">
+      <div>
         <div class="row">
-          <strong>{names.length > 0 ? names.join(', ') : clockTime(createdAt)}</strong>
+          <strong title={names.join(', ')}>
+            {names.length > 0 ? names.join(', ') : clockTime(createdAt)}
+          </strong>
           <span class="tag">{parts.memory ? 'memory and files' : 'files'}</span>
           {checkpoint.bytes !== null && <span class="quiet number">{bytes(checkpoint.bytes)}</span>}
           <span class={health === 'ok' ? 'tag' : 'tag warn'} title={healthDetail ?? undefined}>
@@ -254,7 +258,7 @@ function Checkpoint({ checkpoint, origin, sandbox, reload }: CheckpointProps) {
       {isNaming.value && (
         <NameDialog
           title="Name this checkpoint"
-          submit="Name it"
+          action="Name it"
           onName={rename}
           onClose={() => {
             isNaming.value = false;
@@ -268,40 +272,25 @@ function Checkpoint({ checkpoint, origin, sandbox, reload }: CheckpointProps) {
 interface NameDialogProps {
   readonly title: string;
   /** What the button says. */
-  readonly submit: string;
+  readonly action: string;
   readonly onName: (name: string) => Promise<void>;
   readonly onClose: () => void;
 }
 
-function NameDialog({ title, submit, onName, onClose }: NameDialogProps) {
+function NameDialog({ title, action, onName, onClose }: NameDialogProps) {
   const name = useSignal('');
   return (
-    <Dialog title={title} onClose={onClose}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          onClose();
-          void onName(name.value.trim());
-        }}
-      >
-        <div class="dialog-body">
-          <Field label="Name" hint="Letters, digits, dot, dash, underscore.">
-            <input
-              required
-              pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
-              value={name}
-              onInput={({ currentTarget: { value } }) => {
-                name.value = value;
-              }}
-            />
-          </Field>
-        </div>
-        <div class="dialog-foot">
-          <button type="submit" class="button main">
-            {submit}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title={title} action={action} work={() => onName(name.value.trim())} onClose={onClose}>
+      <Field label="Name" hint="Letters, digits, dot, dash, underscore.">
+        <input
+          required
+          pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
+          value={name}
+          onInput={({ currentTarget: { value } }) => {
+            name.value = value;
+          }}
+        />
+      </Field>
+    </FormDialog>
   );
 }

@@ -14,7 +14,7 @@ describe('the text of an event', () => {
       reason: 'idle',
     });
     expect(eventTitle(paused)).toBe('Paused');
-    expect(eventText(paused)).toBe('memory and files · idle · 12.3 MB · in 240 ms');
+    expect(eventText(paused)).toBe('memory and files · idle · 12.3\u00a0MB · in\u00a0240\u00a0ms');
   });
 
   it('says what was lost', () => {

@@ -37,7 +37,7 @@ export function eventText({ data }: EventView): string {
     number('exitCode') !== undefined && `exit ${number('exitCode')}`,
     lost,
     size && bytes(size),
-    took !== undefined && `in ${duration(took)}`,
+    took !== undefined && `in\u00a0${duration(took)}`,
     until && `until ${clockTime(until)}`,
   ];
   return [...new Set(said.filter((part) => typeof part === 'string' && part !== ''))].join(' · ');

@@ -3,10 +3,10 @@
  * the sandbox runs: a frame that stays would wake the sandbox again.
  */
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
 import { canChange, torpor } from '../shell/session.ts';
 import { FaultNotice } from '../ui/fault.tsx';
 import { attempt } from '../ui/toasts.tsx';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { Asleep } from './asleep.tsx';
 import type { TabProps } from './sandbox-view.tsx';
@@ -26,13 +26,7 @@ export function PreviewTab({ sandbox }: TabProps) {
   } = useLoaded((signal) => torpor().sandboxes.ports(id, { signal }), [id, state]);
   useSandboxChanges(id, reload);
   // A port that begins to listen makes no event.
-  useEffect(() => {
-    if (state !== 'running') return undefined;
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') reload();
-    }, PORTS_EVERY_MS);
-    return () => clearInterval(timer);
-  }, [id, state]);
+  useEvery(state === 'running' ? PORTS_EVERY_MS : undefined, reload);
   const chosen = useSignal<number | undefined>(undefined);
   const round = useSignal(0);
   if (error !== undefined && ports === undefined) return <FaultNotice error={error} retry={reload} />;

@@ -5,6 +5,7 @@ import { canChange, torpor } from '../shell/session.ts';
 import { now } from '../ui/clock.ts';
 import { confirm } from '../ui/confirm.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
+import { Table } from '../ui/table.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { ago } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
@@ -38,26 +39,11 @@ export function ProcessesTab({ sandbox }: TabProps) {
         {value.processes.length === 0 ? (
           <p class="quiet">No services, background processes or commands.</p>
         ) : (
-          <div class="scroll-x">
-            <table>
-              <thead>
-                <tr>
-                  <th>Process</th>
-                  <th>Status</th>
-                  <th>PID</th>
-                  <th>Started</th>
-                  <th>
-                    <span class="unseen">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {value.processes.map((process, index) => (
-                  <Process key={process.id ?? index} process={process} sandbox={sandbox} reload={reload} />
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table columns={['Process', 'Status', 'PID', 'Started']} hasActions>
+            {value.processes.map((process, index) => (
+              <Process key={process.id ?? index} process={process} sandbox={sandbox} reload={reload} />
+            ))}
+          </Table>
         )}
       </section>
       <section class="panel">
@@ -65,30 +51,18 @@ export function ProcessesTab({ sandbox }: TabProps) {
         {value.ports.length === 0 ? (
           <p class="quiet">No port is declared or open.</p>
         ) : (
-          <div class="scroll-x">
-            <table>
-              <thead>
-                <tr>
-                  <th>Port</th>
-                  <th>State</th>
-                  <th>Service</th>
-                  <th>Process</th>
-                </tr>
-              </thead>
-              <tbody>
-                {value.ports.map((port) => (
-                  <tr key={port.port}>
-                    <td class="number">
-                      <a href={href('sandboxes', id, 'preview')}>{port.port}</a>
-                    </td>
-                    <td>{port.listening ? 'open' : 'closed'}</td>
-                    <td>{port.service ?? '–'}</td>
-                    <td>{port.process ?? '–'}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table columns={['Port', 'State', 'Service', 'Process']}>
+            {value.ports.map((port) => (
+              <tr key={port.port}>
+                <td class="number">
+                  <a href={href('sandboxes', id, 'preview')}>{port.port}</a>
+                </td>
+                <td>{port.listening ? 'open' : 'closed'}</td>
+                <td>{port.service ?? '–'}</td>
+                <td>{port.process ?? '–'}</td>
+              </tr>
+            ))}
+          </Table>
         )}
       </section>
     </div>

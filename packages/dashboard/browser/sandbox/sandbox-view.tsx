@@ -14,6 +14,7 @@ import { FaultNotice } from '../ui/fault.tsx';
 import { showCurrent } from '../ui/show-current.ts';
 import { StateBadge } from '../ui/state-badge.tsx';
 import { ago, clockTime } from '../ui/units.ts';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { CheckpointsTab } from './checkpoints-tab.tsx';
 import { FilesTab } from './files-tab.tsx';
@@ -72,11 +73,8 @@ export function SandboxView({ id, tab = '' }: SandboxViewProps) {
   // The server observes a running sandbox when it is asked for it, so what is shown stays confirmed.
   useEffect(() => {
     void refreshSandbox(id);
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') void refreshSandbox(id);
-    }, OBSERVE_EVERY_MS);
-    return () => clearInterval(timer);
   }, [id]);
+  useEvery(OBSERVE_EVERY_MS, () => void refreshSandbox(id));
   if (known === undefined) {
     if (error === undefined) return null;
     return (

@@ -4,9 +4,8 @@ import { useId } from 'preact/hooks';
 import { put } from '../live/sandboxes.ts';
 import { go } from '../shell/router.ts';
 import { torpor } from '../shell/session.ts';
-import { Dialog } from '../ui/dialog.tsx';
-import { FaultNotice } from '../ui/fault.tsx';
 import { Field, NumberField, Select, TextField } from '../ui/fields.tsx';
+import { FormDialog } from '../ui/form-dialog.tsx';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { type CreateDraft, EMPTY_DRAFT, requestOf, type ServiceDraft } from './create-request.ts';
 import { NetworkFields } from './network-fields.tsx';
@@ -28,8 +27,6 @@ const IDLE_TIMES: readonly (readonly [value: string, title: string])[] = [
 
 export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
   const draft = useSignal<CreateDraft>(EMPTY_DRAFT);
-  const error = useSignal<unknown>(undefined);
-  const busy = useSignal(false);
   const suggestions = useId();
   const { value: offered } = useLoaded(async (signal) => {
     const [templates, runtimes] = await Promise.all([
@@ -41,158 +38,134 @@ export function CreateDialog({ onClose }: { readonly onClose: () => void }) {
   const set = (change: Partial<CreateDraft>) => {
     draft.value = { ...draft.value, ...change };
   };
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    busy.value = true;
-    try {
-      const sandbox = await torpor().sandboxes.create(requestOf(draft.value));
-      put([sandbox]);
-      onClose();
-      go('sandboxes', sandbox.id);
-    } catch (thrown) {
-      error.value = thrown;
-    }
-    busy.value = false;
+  const create = async () => {
+    const sandbox = await torpor().sandboxes.create(requestOf(draft.value));
+    put([sandbox]);
+    go('sandboxes', sandbox.id);
   };
   const { name, template, runtime, timeoutSeconds, onTimeout, idleSeconds, onIdle, preview } = draft.value;
   const templates = [...new Set((offered?.templates ?? []).map((one) => one.name))];
   return (
-    <Dialog title="Create a sandbox" onClose={onClose}>
-      <form onSubmit={submit}>
-        <div class="dialog-body">
-          <div class="pair">
-            <TextField
-              label="Name"
-              hint="Optional; letters, digits, dot, dash."
-              value={name}
-              pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
-              onChange={(value) => set({ name: value })}
-            />
-            <TextField
-              label="Template"
-              hint="One of another organisation: organisation/name."
-              value={template}
-              placeholder="base"
-              list={suggestions}
-              onChange={(value) => set({ template: value })}
-            />
-            <datalist id={suggestions}>
-              {templates.map((one) => (
-                <option key={one} value={one} />
-              ))}
-            </datalist>
-          </div>
+    <FormDialog
+      title="Create a sandbox"
+      action="Create"
+      busyAction="Creating…"
+      work={create}
+      onClose={onClose}
+    >
+      <div class="pair">
+        <TextField
+          label="Name"
+          hint="Optional; letters, digits, dot, dash."
+          value={name}
+          pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}"
+          onChange={(value) => set({ name: value })}
+        />
+        <TextField
+          label="Template"
+          hint="One of another organisation: organisation/name."
+          value={template}
+          placeholder="base"
+          list={suggestions}
+          onChange={(value) => set({ template: value })}
+        />
+        <datalist id={suggestions}>
+          {templates.map((one) => (
+            <option key={one} value={one} />
+          ))}
+        </datalist>
+      </div>
+      <div class="pair">
+        <Select
+          label="Lifetime"
+          value={timeoutSeconds}
+          options={LIFETIMES}
+          onChange={(value) => set({ timeoutSeconds: value })}
+        />
+        <Select
+          label="At its end"
+          value={onTimeout}
+          disabled={timeoutSeconds === ''}
+          options={[
+            ['pause', 'Pause'],
+            ['kill', 'Kill'],
+          ]}
+          onChange={(value) => set({ onTimeout: value as CreateDraft['onTimeout'] })}
+        />
+      </div>
+      <div class="pair">
+        <Select
+          label="Idle for"
+          value={idleSeconds}
+          options={IDLE_TIMES}
+          onChange={(value) => set({ idleSeconds: value })}
+        />
+        <Select
+          label="Then"
+          value={onIdle}
+          options={[
+            ['', 'Default'],
+            ['pause', 'Pause'],
+            ['keep', 'Keep running'],
+            ['stop', 'Stop'],
+            ['kill', 'Kill'],
+          ]}
+          onChange={(value) => set({ onIdle: value as CreateDraft['onIdle'] })}
+        />
+      </div>
+      <Services draft={draft} />
+      <NetworkFields draft={draft.value.network} onChange={(network) => set({ network })} />
+      <Field label="Environment" hint="One NAME=value per line.">
+        <textarea
+          rows={2}
+          spellcheck={false}
+          value={draft.value.env}
+          onInput={({ currentTarget: { value } }) => set({ env: value })}
+        />
+      </Field>
+      <details>
+        <summary>Preview, runtime, resources, metadata</summary>
+        <div class="dialog-body inner">
           <div class="pair">
             <Select
-              label="Lifetime"
-              value={timeoutSeconds}
-              options={LIFETIMES}
-              onChange={(value) => set({ timeoutSeconds: value })}
-            />
-            <Select
-              label="At its end"
-              value={onTimeout}
-              disabled={timeoutSeconds === ''}
+              label="Preview"
+              value={preview}
               options={[
-                ['pause', 'Pause'],
-                ['kill', 'Kill'],
+                ['public', 'Public'],
+                ['private', 'Private, by link'],
               ]}
-              onChange={(value) => set({ onTimeout: value as CreateDraft['onTimeout'] })}
-            />
-          </div>
-          <div class="pair">
-            <Select
-              label="Idle for"
-              value={idleSeconds}
-              options={IDLE_TIMES}
-              onChange={(value) => set({ idleSeconds: value })}
+              onChange={(value) => set({ preview: value as CreateDraft['preview'] })}
             />
             <Select
-              label="Then"
-              value={onIdle}
+              label="Runtime"
+              value={runtime}
               options={[
                 ['', 'Default'],
-                ['pause', 'Pause'],
-                ['keep', 'Keep running'],
-                ['stop', 'Stop'],
-                ['kill', 'Kill'],
+                ...(offered?.runtimes ?? []).map((one) => [one.name, one.name] as const),
               ]}
-              onChange={(value) => set({ onIdle: value as CreateDraft['onIdle'] })}
+              onChange={(value) => set({ runtime: value })}
             />
           </div>
-          <Services draft={draft} />
-          <NetworkFields draft={draft.value.network} onChange={(network) => set({ network })} />
-          <Field label="Environment" hint="One NAME=value per line.">
+          <div class="triple">
+            <NumberField
+              label="Memory, MB"
+              value={draft.value.memoryMb}
+              onChange={(memoryMb) => set({ memoryMb })}
+            />
+            <NumberField label="CPUs" isDecimal value={draft.value.cpus} onChange={(cpus) => set({ cpus })} />
+            <NumberField label="Disk, MB" value={draft.value.diskMb} onChange={(diskMb) => set({ diskMb })} />
+          </div>
+          <Field label="Metadata" hint="One key=value per line. The list can be filtered by it.">
             <textarea
               rows={2}
               spellcheck={false}
-              value={draft.value.env}
-              onInput={({ currentTarget: { value } }) => set({ env: value })}
+              value={draft.value.metadata}
+              onInput={({ currentTarget: { value } }) => set({ metadata: value })}
             />
           </Field>
-          <details>
-            <summary>Preview, runtime, resources, metadata</summary>
-            <div class="dialog-body inner">
-              <div class="pair">
-                <Select
-                  label="Preview"
-                  value={preview}
-                  options={[
-                    ['public', 'Public'],
-                    ['private', 'Private, by link'],
-                  ]}
-                  onChange={(value) => set({ preview: value as CreateDraft['preview'] })}
-                />
-                <Select
-                  label="Runtime"
-                  value={runtime}
-                  options={[
-                    ['', 'Default'],
-                    ...(offered?.runtimes ?? []).map((one) => [one.name, one.name] as const),
-                  ]}
-                  onChange={(value) => set({ runtime: value })}
-                />
-              </div>
-              <div class="triple">
-                <NumberField
-                  label="Memory, MB"
-                  value={draft.value.memoryMb}
-                  onChange={(memoryMb) => set({ memoryMb })}
-                />
-                <NumberField
-                  label="CPUs"
-                  isDecimal
-                  value={draft.value.cpus}
-                  onChange={(cpus) => set({ cpus })}
-                />
-                <NumberField
-                  label="Disk, MB"
-                  value={draft.value.diskMb}
-                  onChange={(diskMb) => set({ diskMb })}
-                />
-              </div>
-              <Field label="Metadata" hint="One key=value per line. The list can be filtered by it.">
-                <textarea
-                  rows={2}
-                  spellcheck={false}
-                  value={draft.value.metadata}
-                  onInput={({ currentTarget: { value } }) => set({ metadata: value })}
-                />
-              </Field>
-            </div>
-          </details>
-          {error.value !== undefined && <FaultNotice error={error.value} />}
         </div>
-        <div class="dialog-foot">
-          <button type="button" class="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="button main" disabled={busy.value}>
-            {busy.value ? 'Creating…' : 'Create'}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+      </details>
+    </FormDialog>
   );
 }
 

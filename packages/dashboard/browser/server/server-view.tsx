@@ -4,6 +4,7 @@ import type { DoctorReport, RuntimeView, SettingView } from '@torpor/sdk';
 import { href } from '../shell/router.ts';
 import { canChange, identity, torpor } from '../shell/session.ts';
 import { FaultNotice } from '../ui/fault.tsx';
+import { Table } from '../ui/table.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { bytes, clockTime, duration, plural } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
@@ -256,23 +257,11 @@ function Settings() {
           {words === '' ? 'All settings have their default values.' : 'No setting matches.'}
         </p>
       ) : (
-        <div class="scroll-x">
-          <table>
-            <thead>
-              <tr>
-                <th>Setting</th>
-                <th>Value</th>
-                <th>From</th>
-                <th>Meaning</th>
-              </tr>
-            </thead>
-            <tbody>
-              {shown.map((setting) => (
-                <Setting key={setting.name} setting={setting} />
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table columns={['Setting', 'Value', 'From', 'Meaning']}>
+          {shown.map((setting) => (
+            <Setting key={setting.name} setting={setting} />
+          ))}
+        </Table>
       )}
     </section>
   );

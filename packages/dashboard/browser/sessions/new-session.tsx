@@ -2,9 +2,8 @@
 import { useSignal } from '@preact/signals';
 import { go } from '../shell/router.ts';
 import { torpor } from '../shell/session.ts';
-import { Dialog } from '../ui/dialog.tsx';
-import { FaultNotice } from '../ui/fault.tsx';
 import { Select, TextField } from '../ui/fields.tsx';
+import { FormDialog } from '../ui/form-dialog.tsx';
 import { given, textIn } from '../ui/form-values.ts';
 
 export function NewSession({ onClose }: { readonly onClose: () => void }) {
@@ -12,80 +11,63 @@ export function NewSession({ onClose }: { readonly onClose: () => void }) {
   const command = useSignal('');
   const mode = useSignal<'turn' | 'service'>('turn');
   const template = useSignal('');
-  const busy = useSignal(false);
-  const error = useSignal<unknown>(undefined);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    busy.value = true;
-    try {
-      const { id } = await torpor().sessions.getOrSpawn(key.value.trim(), {
-        program: { command: command.value, mode: mode.value },
-        sandbox: given({ template: textIn(template.value) }),
-      });
-      onClose();
-      go('sessions', id);
-    } catch (thrown) {
-      error.value = thrown;
-    }
-    busy.value = false;
+  const create = async () => {
+    const { id } = await torpor().sessions.getOrSpawn(key.value.trim(), {
+      program: { command: command.value, mode: mode.value },
+      sandbox: given({ template: textIn(template.value) }),
+    });
+    go('sessions', id);
   };
   return (
-    <Dialog title="New session" onClose={onClose}>
-      <form onSubmit={submit}>
-        <div class="dialog-body">
-          <TextField
-            label="Key"
-            hint="Your own name for the conversation. A key that exists opens its session."
-            required
-            pattern="[!-~]{1,200}"
-            value={key.value}
-            onChange={(value) => {
-              key.value = value;
-            }}
-          />
-          <TextField
-            label="Program"
-            hint="Gets each message on its standard input, and answers on its standard output."
-            required
-            isCode
-            placeholder="cat"
-            value={command.value}
-            onChange={(value) => {
-              command.value = value;
-            }}
-          />
-          <div class="pair">
-            <Select
-              label="It runs"
-              value={mode.value}
-              options={[
-                ['turn', 'Once for each message'],
-                ['service', 'All the time, one line of JSON a message'],
-              ]}
-              onChange={(value) => {
-                mode.value = value as 'turn' | 'service';
-              }}
-            />
-            <TextField
-              label="Template of its sandbox"
-              placeholder="base"
-              value={template.value}
-              onChange={(value) => {
-                template.value = value;
-              }}
-            />
-          </div>
-          {error.value !== undefined && <FaultNotice error={error.value} />}
-        </div>
-        <div class="dialog-foot">
-          <button type="button" class="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="button main" disabled={busy.value}>
-            {busy.value ? 'Creating its sandbox…' : 'Create the session'}
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="New session"
+      action="Create the session"
+      busyAction="Creating its sandbox…"
+      work={create}
+      onClose={onClose}
+    >
+      <TextField
+        label="Key"
+        hint="Your own name for the conversation. A key that exists opens its session."
+        required
+        pattern="[!-~]{1,200}"
+        value={key.value}
+        onChange={(value) => {
+          key.value = value;
+        }}
+      />
+      <TextField
+        label="Program"
+        hint="Gets each message on its standard input, and answers on its standard output."
+        required
+        isCode
+        placeholder="cat"
+        value={command.value}
+        onChange={(value) => {
+          command.value = value;
+        }}
+      />
+      <div class="pair">
+        <Select
+          label="It runs"
+          value={mode.value}
+          options={[
+            ['turn', 'Once for each message'],
+            ['service', 'All the time, one line of JSON a message'],
+          ]}
+          onChange={(value) => {
+            mode.value = value as 'turn' | 'service';
+          }}
+        />
+        <TextField
+          label="Template of its sandbox"
+          placeholder="base"
+          value={template.value}
+          onChange={(value) => {
+            template.value = value;
+          }}
+        />
+      </div>
+    </FormDialog>
   );
 }

@@ -1,7 +1,6 @@
 /** Sessions: conversations with a program in a sandbox, what was said, and what happened at each wake. */
 import { useSignal } from '@preact/signals';
 import type { Session, SessionId, SessionView, TurnReply } from '@torpor/sdk';
-import { useEffect } from 'preact/hooks';
 import { collected } from '../live/collected.ts';
 import { sandboxes } from '../live/sandboxes.ts';
 import { plainText } from '../sandbox/plain-text.ts';
@@ -10,11 +9,17 @@ import type { ViewProps } from '../shell/sections.tsx';
 import { canChange, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
+import { ListView } from '../ui/list-view.tsx';
 import { StateBadge } from '../ui/state-badge.tsx';
+import { Table } from '../ui/table.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { NewSession } from './new-session.tsx';
+
+/** Turns and wakes are no events of the ledger, so a session is read again as long as it is shown. Reading wakes nothing. */
+const EVERY_MS = 3_000;
 
 export function SessionsView({ parts: [id] }: ViewProps) {
   return id === undefined ? <SessionList /> : <OneSession key={id} id={id as SessionId} />;
@@ -22,24 +27,59 @@ export function SessionsView({ parts: [id] }: ViewProps) {
 
 function SessionList() {
   const isCreating = useSignal(false);
-  const { value, error, reload } = useLoaded((signal) => torpor().sessions.page({ limit: 200, signal }), []);
-  useReloads(reload);
+  const sessions = useLoaded((signal) => torpor().sessions.page({ limit: 200, signal }), []);
+  useEvery(EVERY_MS, sessions.reload);
   return (
     <>
-      <div class="page-head">
-        <h1>Sessions</h1>
-        {canChange() && (
-          <button
-            type="button"
-            class="button main push"
-            onClick={() => {
-              isCreating.value = true;
-            }}
-          >
-            New session
-          </button>
-        )}
-      </div>
+      <ListView
+        title="Sessions"
+        loaded={sessions}
+        beside={
+          canChange() && (
+            <button
+              type="button"
+              class="button main push"
+              onClick={() => {
+                isCreating.value = true;
+              }}
+            >
+              New session
+            </button>
+          )
+        }
+      >
+        {({ items }) =>
+          items.length === 0 ? (
+            <div class="empty">
+              <h2>No sessions yet</h2>
+              <p class="quiet">
+                A session is a conversation with a program. Its sandbox sleeps between messages, and is
+                replaced when it dies.
+              </p>
+              <pre class="panel">npx torpor session send chat-1 --command cat hello</pre>
+            </div>
+          ) : (
+            <div class="panel">
+              <Table columns={['Key', 'Program', 'Sandbox', 'Last change', 'Created']}>
+                {items.map((session) => (
+                  <tr key={session.id}>
+                    <td>
+                      <a href={href('sessions', session.id)}>{session.key}</a>
+                      {session.error !== null && <span class="tag bad">{session.error.code}</span>}
+                    </td>
+                    <td class="mono">{session.program.command.slice(0, 60)}</td>
+                    <td>
+                      <SandboxLink session={session} />
+                    </td>
+                    <td>{session.change?.did ?? '–'}</td>
+                    <td class="number">{clockTime(session.createdAt)}</td>
+                  </tr>
+                ))}
+              </Table>
+            </div>
+          )
+        }
+      </ListView>
       {isCreating.value && (
         <NewSession
           onClose={() => {
@@ -47,62 +87,8 @@ function SessionList() {
           }}
         />
       )}
-      {error !== undefined && value === undefined && <FaultNotice error={error} retry={reload} />}
-      {value?.items.length === 0 && (
-        <div class="empty">
-          <h2>No sessions yet</h2>
-          <p class="quiet">
-            A session is a conversation with a program. Its sandbox sleeps between messages, and is replaced
-            when it dies.
-          </p>
-          <pre class="panel">npx torpor session send chat-1 --command cat hello</pre>
-        </div>
-      )}
-      {value !== undefined && value.items.length > 0 && (
-        <div class="panel scroll-x">
-          <table>
-            <thead>
-              <tr>
-                <th>Key</th>
-                <th>Program</th>
-                <th>Sandbox</th>
-                <th>Last change</th>
-                <th>Created</th>
-              </tr>
-            </thead>
-            <tbody>
-              {value.items.map((session) => (
-                <tr key={session.id}>
-                  <td>
-                    <a href={href('sessions', session.id)}>{session.key}</a>
-                    {session.error !== null && <span class="tag bad">{session.error.code}</span>}
-                  </td>
-                  <td class="mono">{session.program.command.slice(0, 60)}</td>
-                  <td>
-                    <SandboxLink session={session} />
-                  </td>
-                  <td>{session.change?.did ?? '–'}</td>
-                  <td class="number">{clockTime(session.createdAt)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
     </>
   );
-}
-
-const EVERY_MS = 3_000;
-
-/** Turns and wakes are no events of the ledger, so a session is read again as long as it is shown. Reading wakes nothing. */
-function useReloads(reload: () => void): void {
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') reload();
-    }, EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
 }
 
 function SandboxLink({ session: { sandboxId } }: { readonly session: SessionView }) {
@@ -133,7 +119,7 @@ function OneSession({ id }: { readonly id: SessionId }) {
     },
     [id],
   );
-  useReloads(reload);
+  useEvery(EVERY_MS, reload);
   if (error !== undefined && value === undefined) return <FaultNotice error={error} retry={reload} />;
   if (value === undefined) return null;
   const { session, turns, wakes } = value;

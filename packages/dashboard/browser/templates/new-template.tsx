@@ -1,8 +1,10 @@
 /** The form of a new template: the name of a checkpoint, a container image, or an archive of this computer. */
 import { useSignal } from '@preact/signals';
 import { torpor } from '../shell/session.ts';
+import { FaultNotice } from '../ui/fault.tsx';
 import { CheckField, Field, NumberField, Select, TextField } from '../ui/fields.tsx';
-import { attempt } from '../ui/toasts.tsx';
+import { say } from '../ui/toasts.tsx';
+import { useSubmit } from '../ui/use-submit.ts';
 import {
   EMPTY_TEMPLATE,
   type TemplateDraft,
@@ -21,22 +23,20 @@ interface PartProps {
 
 export function NewTemplate({ reload }: { readonly reload: () => void }) {
   const draft = useSignal<TemplateDraft>(EMPTY_TEMPLATE);
-  const busy = useSignal(false);
   const set: PartProps['set'] = (change) => {
     draft.value = { ...draft.value, ...change };
   };
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    busy.value = true;
-    const made = await attempt(async () => {
-      const request: TemplateRequest = templateRequestOf(draft.value);
-      setTimeout(reload, STORED_AFTER_MS);
-      return torpor().templates.create(request);
-    }, 'The template is ready.');
-    if (made !== undefined) draft.value = { ...EMPTY_TEMPLATE, source: draft.value.source };
-    busy.value = false;
-    reload();
-  };
+  const { busy, error, submit } = useSubmit(async () => {
+    const request: TemplateRequest = templateRequestOf(draft.value);
+    setTimeout(reload, STORED_AFTER_MS);
+    try {
+      await torpor().templates.create(request);
+    } finally {
+      reload();
+    }
+    say('The template is ready.');
+    draft.value = { ...EMPTY_TEMPLATE, source: draft.value.source };
+  });
   const { source, name, description, memoryMb, cpus } = draft.value;
   const part = { draft: draft.value, set };
   return (
@@ -86,9 +86,10 @@ export function NewTemplate({ reload }: { readonly reload: () => void }) {
           onChange={(value) => set({ cpus: value })}
         />
       </div>
+      {error !== undefined && <FaultNotice error={error} />}
       <div>
-        <button type="submit" class="button main" disabled={busy.value}>
-          {busy.value ? 'Preparing the template…' : 'Create the template'}
+        <button type="submit" class="button main" disabled={busy}>
+          {busy ? 'Preparing the template…' : 'Create the template'}
         </button>
       </div>
     </form>

@@ -1,21 +1,16 @@
 /** What happened while a template was prepared, as it happens. */
-import { useEffect } from 'preact/hooks';
 import { plainText } from '../sandbox/plain-text.ts';
 import { torpor } from '../shell/session.ts';
 import { FaultNotice } from '../ui/fault.tsx';
 import { clockTime } from '../ui/units.ts';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 
 export const PREPARING_EVERY_MS = 1_000;
 
 export function TemplateLog({ name }: { readonly name: string }) {
   const { value, error, reload } = useLoaded((signal) => torpor().templates.log(name, { signal }), [name]);
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') reload();
-    }, PREPARING_EVERY_MS);
-    return () => clearInterval(timer);
-  }, [name]);
+  useEvery(PREPARING_EVERY_MS, reload);
   if (error !== undefined && value === undefined) return <FaultNotice error={error} retry={reload} />;
   if (value === undefined) return null;
   return (

@@ -59,7 +59,7 @@ describe('the limits of a template', () => {
   it('are shown with their units', () => {
     const withLimits = (resources: TemplateView['resources']) => limitsText({ resources } as TemplateView);
     expect(withLimits({ memoryMb: 512, cpus: 1, diskMb: 2_000, processes: 50 })).toBe(
-      '512 MB, 1 CPU, 2.0 GB disk, 50 processes',
+      '512\u00a0MB, 1 CPU, 2.0\u00a0GB disk, 50 processes',
     );
     expect(withLimits({})).toBe('none');
   });

@@ -1,81 +1,60 @@
 /** Templates: the named checkpoints that sandboxes are created from. */
 import { useSignal } from '@preact/signals';
 import type { TemplateView } from '@torpor/sdk';
-import { useEffect } from 'preact/hooks';
 import { plainText } from '../sandbox/plain-text.ts';
 import { canChange, identity, torpor } from '../shell/session.ts';
 import { confirm } from '../ui/confirm.tsx';
-import { FaultNotice } from '../ui/fault.tsx';
+import { ListView } from '../ui/list-view.tsx';
+import { Table } from '../ui/table.tsx';
 import { attempt } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 import { NewTemplate } from './new-template.tsx';
 import { PREPARING_EVERY_MS, TemplateLog } from './template-log.tsx';
 import { limitsText } from './template-request.ts';
 
 export function TemplatesView() {
-  const { value, error, reload } = useLoaded((signal) => torpor().templates.page({ limit: 500, signal }), []);
+  const templates = useLoaded((signal) => torpor().templates.page({ limit: 500, signal }), []);
+  const { value, reload } = templates;
   const logOf = useSignal<string | undefined>(undefined);
   const isPreparing =
     value?.items.some(({ phase, state }) => phase !== null || state === 'preparing') ?? false;
-  useEffect(() => {
-    if (!isPreparing) return undefined;
-    const timer = setInterval(reload, PREPARING_EVERY_MS);
-    return () => clearInterval(timer);
-  }, [isPreparing]);
+  useEvery(isPreparing ? PREPARING_EVERY_MS : undefined, reload);
   return (
-    <>
-      <div class="page-head">
-        <h1>Templates</h1>
-      </div>
-      {error !== undefined && <FaultNotice error={error} retry={reload} />}
-      {value !== undefined && (
+    <ListView title="Templates" loaded={templates}>
+      {({ items }) => (
         <div class="stack">
-          <div class="panel scroll-x">
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>State</th>
-                  <th>Runtime</th>
-                  <th>Limits</th>
-                  <th>Services</th>
-                  <th>Created</th>
-                  <th>
-                    <span class="unseen">Actions</span>
-                  </th>
+          <div class="panel">
+            <Table columns={['Name', 'State', 'Runtime', 'Limits', 'Services', 'Created']} hasActions>
+              {items.map((template) => (
+                <tr key={`${template.name} ${template.runtime}`}>
+                  <td>
+                    <NameAndSource template={template} />
+                  </td>
+                  <td>
+                    <State template={template} />
+                  </td>
+                  <td>{template.runtime}</td>
+                  <td>{limitsText(template)}</td>
+                  <td>{template.services.map((service) => service.name).join(', ') || '–'}</td>
+                  <td class="number">{clockTime(template.createdAt)}</td>
+                  <td class="act">
+                    <button
+                      type="button"
+                      class="button small"
+                      aria-expanded={logOf.value === template.name}
+                      onClick={() => {
+                        logOf.value = logOf.value === template.name ? undefined : template.name;
+                      }}
+                    >
+                      Log<span class="unseen"> of {template.name}</span>
+                    </button>{' '}
+                    <Actions template={template} reload={reload} />
+                  </td>
                 </tr>
-              </thead>
-              <tbody>
-                {value.items.map((template) => (
-                  <tr key={`${template.name} ${template.runtime}`}>
-                    <td>
-                      <NameAndSource template={template} />
-                    </td>
-                    <td>
-                      <State template={template} />
-                    </td>
-                    <td>{template.runtime}</td>
-                    <td>{limitsText(template)}</td>
-                    <td>{template.services.map((service) => service.name).join(', ') || '–'}</td>
-                    <td class="number">{clockTime(template.createdAt)}</td>
-                    <td class="act">
-                      <button
-                        type="button"
-                        class="button small"
-                        aria-expanded={logOf.value === template.name}
-                        onClick={() => {
-                          logOf.value = logOf.value === template.name ? undefined : template.name;
-                        }}
-                      >
-                        Log<span class="unseen"> of {template.name}</span>
-                      </button>{' '}
-                      <Actions template={template} reload={reload} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+              ))}
+            </Table>
           </div>
           {logOf.value !== undefined && <TemplateLog key={logOf.value} name={logOf.value} />}
           {canChange() && <NewTemplate reload={reload} />}
@@ -84,7 +63,7 @@ export function TemplatesView() {
           </p>
         </div>
       )}
-    </>
+    </ListView>
   );
 }
 

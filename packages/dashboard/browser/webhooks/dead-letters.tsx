@@ -4,6 +4,7 @@ import { collected } from '../live/collected.ts';
 import { href } from '../shell/router.ts';
 import { torpor } from '../shell/session.ts';
 import { FaultNotice } from '../ui/fault.tsx';
+import { Table } from '../ui/table.tsx';
 import { clockTime } from '../ui/units.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
 
@@ -16,35 +17,21 @@ export function DeadLetters({ id, dead }: { readonly id: WebhookId; readonly dea
   if (error !== undefined) return <FaultNotice error={error} retry={reload} />;
   if (value === undefined) return null;
   return (
-    <div class="scroll-x">
-      <table>
-        <thead>
-          <tr>
-            <th>Position</th>
-            <th>Event</th>
-            <th>Sandbox</th>
-            <th>Tries</th>
-            <th>Given up</th>
-            <th>Why</th>
-          </tr>
-        </thead>
-        <tbody>
-          {value.map(({ position, type, sandboxId, tries, deadAt, error: reason }) => (
-            <tr key={position}>
-              <td class="number">{position}</td>
-              <td class="mono">{type}</td>
-              <td>
-                <a class="mono" href={href('sandboxes', sandboxId, 'timeline')}>
-                  {sandboxId}
-                </a>
-              </td>
-              <td class="number">{tries}</td>
-              <td class="number">{clockTime(deadAt)}</td>
-              <td class="wrap">{reason}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table columns={['Position', 'Event', 'Sandbox', 'Tries', 'Given up', 'Why']}>
+      {value.map(({ position, type, sandboxId, tries, deadAt, error: reason }) => (
+        <tr key={position}>
+          <td class="number">{position}</td>
+          <td class="mono">{type}</td>
+          <td>
+            <a class="mono" href={href('sandboxes', sandboxId, 'timeline')}>
+              {sandboxId}
+            </a>
+          </td>
+          <td class="number">{tries}</td>
+          <td class="number">{clockTime(deadAt)}</td>
+          <td class="wrap">{reason}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }

@@ -1,7 +1,6 @@
 /** Webhooks: events of the ledger, sent to programs, with what waits and what was given up. */
 import { useSignal } from '@preact/signals';
 import type { CreatedWebhook, EventFilter, WebhookView } from '@torpor/sdk';
-import { useEffect } from 'preact/hooks';
 import { canChange, torpor } from '../shell/session.ts';
 import { now } from '../ui/clock.ts';
 import { confirm } from '../ui/confirm.tsx';
@@ -9,9 +8,12 @@ import { Copyable } from '../ui/copyable.tsx';
 import { FaultNotice } from '../ui/fault.tsx';
 import { NumberField, TextField } from '../ui/fields.tsx';
 import { given, numberIn, wordsIn } from '../ui/form-values.ts';
+import { ListView } from '../ui/list-view.tsx';
 import { attempt, say } from '../ui/toasts.tsx';
 import { clockTime } from '../ui/units.ts';
+import { useEvery } from '../ui/use-every.ts';
 import { useLoaded } from '../ui/use-loaded.ts';
+import { useSubmit } from '../ui/use-submit.ts';
 import { DeadLetters } from './dead-letters.tsx';
 import { ReplayDialog } from './replay-dialog.tsx';
 import { statusOf } from './webhook-status.ts';
@@ -19,24 +21,18 @@ import { statusOf } from './webhook-status.ts';
 const EVERY_MS = 3_000;
 
 export function WebhooksView() {
-  const { value, error, reload } = useLoaded((signal) => torpor().webhooks.page({ limit: 500, signal }), []);
+  const webhooks = useLoaded((signal) => torpor().webhooks.page({ limit: 500, signal }), []);
   // A delivery is no event of the ledger.
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') reload();
-    }, EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
+  useEvery(EVERY_MS, webhooks.reload);
   return (
-    <>
-      <div class="page-head">
-        <h1>Webhooks</h1>
-        <span class="quiet">Every event at least once, signed, and in order for each sandbox.</span>
-      </div>
-      {error !== undefined && value === undefined && <FaultNotice error={error} retry={reload} />}
-      {value !== undefined && (
+    <ListView
+      title="Webhooks"
+      loaded={webhooks}
+      beside={<span class="quiet">Every event at least once, signed, and in order for each sandbox.</span>}
+    >
+      {({ items }) => (
         <div class="stack">
-          {value.items.length === 0 && (
+          {items.length === 0 && (
             <div class="empty">
               <h2>No webhooks yet</h2>
               <p class="quiet">
@@ -45,13 +41,13 @@ export function WebhooksView() {
               </p>
             </div>
           )}
-          {value.items.map((webhook) => (
-            <Webhook key={webhook.id} webhook={webhook} reload={reload} />
+          {items.map((webhook) => (
+            <Webhook key={webhook.id} webhook={webhook} reload={webhooks.reload} />
           ))}
-          {canChange() && <NewWebhook reload={reload} />}
+          {canChange() && <NewWebhook reload={webhooks.reload} />}
         </div>
       )}
-    </>
+    </ListView>
   );
 }
 
@@ -148,22 +144,17 @@ function NewWebhook({ reload }: { readonly reload: () => void }) {
   const events = useSignal('');
   const after = useSignal('');
   const made = useSignal<CreatedWebhook | undefined>(undefined);
-  const create = async (event: Event) => {
-    event.preventDefault();
-    const created = await attempt(() =>
-      torpor().webhooks.create({
-        url: url.value.trim(),
-        events: wordsIn(events.value) as EventFilter[],
-        ...given({ afterPosition: numberIn(after.value) }),
-      }),
-    );
-    if (created === undefined) return;
-    made.value = created;
+  const { busy, error, submit } = useSubmit(async () => {
+    made.value = await torpor().webhooks.create({
+      url: url.value.trim(),
+      events: wordsIn(events.value) as EventFilter[],
+      ...given({ afterPosition: numberIn(after.value) }),
+    });
     url.value = '';
     reload();
-  };
+  });
   return (
-    <form class="panel stack" onSubmit={create}>
+    <form class="panel stack" onSubmit={submit}>
       <h2>New webhook</h2>
       <div class="triple">
         <TextField
@@ -195,8 +186,9 @@ function NewWebhook({ reload }: { readonly reload: () => void }) {
           }}
         />
       </div>
+      {error !== undefined && <FaultNotice error={error} />}
       <div>
-        <button type="submit" class="button main">
+        <button type="submit" class="button main" disabled={busy}>
           Create the webhook
         </button>
       </div>
