@@ -11,6 +11,10 @@ import { fileURLToPath } from 'node:url';
 
 const here = dirname(fileURLToPath(import.meta.url));
 
+// Node reads this when it starts its first thread. With the usual four, every small write of a pause would wait while all of
+// them compress memory images.
+process.env['UV_THREADPOOL_SIZE'] ??= '16';
+
 if (Number(process.versions.node.split('.')[0]) >= 24) {
   // The cached code is executed, so the cache must not be in a directory that others can write to.
   module.enableCompileCache?.(join(here, '..', 'node_modules', '.cache', 'compiled'));

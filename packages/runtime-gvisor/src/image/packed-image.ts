@@ -9,6 +9,7 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { createZstdCompress, constants as zlib, zstdDecompress } from 'node:zlib';
@@ -38,8 +39,11 @@ type PackedFile = Readonly<PackIndex['files'][number]>;
 const INDEX = 'pieces.json';
 /** Larger pieces compress hardly better, and a small image would not keep all cores busy. */
 const PIECE_BYTES = 2 * 1024 * 1024;
-/** The number of threads in Node's pool. More pieces at once would take memory and not be ready sooner. */
-const AT_ONCE = 4;
+/**
+ * One piece for each processor. More pieces at once would take memory and not be ready sooner. The limit leaves most threads of
+ * Node's pool to other work with files (`bin/torpor.mjs` of the CLI sets their number).
+ */
+const AT_ONCE = Math.min(4, availableParallelism());
 /** Room for a piece in either form: an incompressible piece grows by less than the added bytes. */
 const MAX_PIECE_BYTES = PIECE_BYTES + 64 * 1024;
 /** Shared by all images, so that many sandboxes that pause at once take no more memory than one. */
