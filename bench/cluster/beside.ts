@@ -1,11 +1,15 @@
 /** How much a replication in the background slows down the wakes beside it. */
+import { setTimeout as delay } from 'node:timers/promises';
 import { rest } from '../lifecycle/contender.ts';
 import { row, time, timesOf } from '../measure.ts';
 import { type BenchCluster, pause, request } from './nodes.ts';
 
 const MOST = 1.2;
 
-/** Wakes a small sandbox while nothing else happens, and while a checkpoint of another one is uploaded, in turns. */
+/**
+ * Wakes a small sandbox while nothing else happens, and while the memory of another one is uploaded, in turns. The wake does not
+ * come right after the pause of the other one: the end of its instance slows a wake too, with or without a store.
+ */
 export async function besideReplication(
   cluster: BenchCluster,
   { megabytes, rounds }: { readonly megabytes: number; readonly rounds: number },
@@ -20,6 +24,12 @@ export async function besideReplication(
         "SELECT COUNT(*) AS count FROM checkpoints WHERE state = 'sealed' AND replicated_at IS NULL",
       )
     )[0]?.count;
+  const isUploadingMemory = async () =>
+    (
+      await cluster.world.query(
+        "SELECT key FROM stored_objects WHERE kind = 'memory' AND state = 'writing' LIMIT 1",
+      )
+    ).length > 0;
   const wake = async () => {
     const { p50 } = await time(1, () => request(node, small));
     return p50;
@@ -34,6 +44,7 @@ export async function besideReplication(
       continue;
     }
     await sandboxes.pause(large);
+    while (!(await isUploadingMemory()) && Number(await waiting()) > 0) await delay(20);
     const took = await wake();
     // An upload that had ended before the wake says nothing.
     if (Number(await waiting()) > 0) beside.push(took);

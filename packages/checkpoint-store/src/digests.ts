@@ -8,7 +8,7 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import type { ManifestEntry } from '@torpor/engine';
-import { forEachBounded, syncDirectory } from '@torpor/host';
+import { forEachBounded, type GiveWay, syncDirectory } from '@torpor/host';
 import { checksummedRecord, unwrapChecksummed } from '@torpor/layers';
 import { TorporError } from '@torpor/protocol';
 import type { ContentNode } from './content-tree.ts';
@@ -33,6 +33,7 @@ export async function digestContent(
   nodes: readonly ContentNode[],
   place: Place,
   signal?: AbortSignal,
+  giveWay?: GiveWay,
 ): Promise<Map<string, string>> {
   const digests = new Map<string, string>();
   await forEachBounded(
@@ -41,7 +42,8 @@ export async function digestContent(
     async ({ entry, path }) => {
       if (entry.type !== 'file') return;
       const at = { ...place, entry: entry.path };
-      digests.set(entry.path, await mapReadErrors(at, () => digestFile(fs, path, entry.bytes, at, signal)));
+      const digest = () => digestFile(fs, path, entry.bytes, at, signal, giveWay);
+      digests.set(entry.path, await mapReadErrors(at, digest));
     },
     signal,
   );
@@ -119,6 +121,7 @@ async function digestFile(
   bytes: number,
   place: Place,
   signal: AbortSignal | undefined,
+  giveWay: GiveWay | undefined,
 ): Promise<string> {
   return withFile(fs, path, READ_PLAIN, async (file) => {
     const hash = createHash('sha256');
@@ -126,6 +129,7 @@ async function digestFile(
     let total = 0;
     for (;;) {
       signal?.throwIfAborted();
+      await giveWay?.();
       const { bytesRead } = await file.read(chunk, 0, chunk.length, null);
       if (bytesRead === 0) break;
       hash.update(chunk.subarray(0, bytesRead));

@@ -37,7 +37,16 @@ import {
   systemClock,
   type Verified,
 } from '@torpor/engine';
-import { allDone, errnoOf, exists, isMissing, KeyedMutex, removeTree, syncDirectory } from '@torpor/host';
+import {
+  allDone,
+  errnoOf,
+  exists,
+  type GiveWay,
+  isMissing,
+  KeyedMutex,
+  removeTree,
+  syncDirectory,
+} from '@torpor/host';
 import {
   LayerClaims,
   type LayerId,
@@ -178,9 +187,14 @@ class DirectoryStore implements LayeredCheckpointStore {
     );
   }
 
-  verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified> {
+  verify(
+    id: CheckpointId,
+    signal?: AbortSignal,
+    selection?: ContentSelection,
+    giveWay?: GiveWay,
+  ): Promise<Verified> {
     return this.#verifications.run(id, () =>
-      this.#unreadableWhenStoreIsMissing(id, () => this.#verify(id, signal, selection)),
+      this.#unreadableWhenStoreIsMissing(id, () => this.#verify(id, signal, selection, giveWay)),
     );
   }
 
@@ -399,10 +413,15 @@ class DirectoryStore implements LayeredCheckpointStore {
   }
 
   /** Verifies the layers that this checkpoint owns. Other layers are verified with the checkpoints that own them. */
-  async #verifyLayers(id: CheckpointId, { contents }: Manifest, signal?: AbortSignal): Promise<void> {
+  async #verifyLayers(
+    id: CheckpointId,
+    { contents }: Manifest,
+    signal: AbortSignal | undefined,
+    giveWay: GiveWay | undefined,
+  ): Promise<void> {
     const own = contents.flatMap((part) => part.layers).filter(({ owner }) => owner === id);
     for (const layer of own) {
-      const verified = this.layerStore.layers.verify(layer.id, signal);
+      const verified = this.layerStore.layers.verify(layer.id, signal, 'record', giveWay);
       await verified.catch((thrown: unknown) => this.#withCheckpointId(id, thrown));
     }
   }
@@ -428,17 +447,18 @@ class DirectoryStore implements LayeredCheckpointStore {
     id: CheckpointId,
     signal: AbortSignal | undefined,
     selection: ContentSelection | undefined,
+    giveWay: GiveWay | undefined,
   ): Promise<Verified> {
     const place = this.#place(id);
     const directory = this.#pathOf('sealed', id);
     const { manifest, sha256, nodes } = await this.#inspect(id, signal, selection);
     const { entries } = manifest;
     const recorded = await readDigests(this.#fs, directory, { sha256, entries }, place);
-    const byPath = await digestContent(this.#fs, nodes, place, signal);
+    const byPath = await digestContent(this.#fs, nodes, place, signal, giveWay);
     const found = entries.map(({ path }) => byPath.get(path) ?? null);
     const merged = mergeDigests(recorded, found, entries, place);
     if (merged.isNew) await recordDigests(this.#fs, directory, sha256, merged.digests, place);
-    if (selectsLayers(selection)) await this.#verifyLayers(id, manifest, signal);
+    if (selectsLayers(selection)) await this.#verifyLayers(id, manifest, signal, giveWay);
     const digested = nodes.reduce((sum, { entry }) => sum + entry.bytes, 0);
     const withDigests = entries.map((entry, index) => {
       const digest = found[index];

@@ -40,6 +40,7 @@ import { holdStore } from './store-hold.ts';
 const LIMITS = { callMs: 10_000, stallMs: 10_000, minBytesPerSecond: 1 };
 const RUNSC: ProgramId = { kind: 'runsc', digest: sha256Of('program') };
 const { signal } = new AbortController();
+const atOnce = async () => {};
 
 let top: string;
 let store: LayeredCheckpointStore;
@@ -106,7 +107,7 @@ async function uploadAll(): Promise<ReplicaObject[]> {
   const stored: ReplicaObject[] = [];
   for (const part of await replicas.partsOf(id, signal)) {
     const key = replicas.newKey(part);
-    stored.push({ ...part, key, ...(await replicas.upload(id, part, key, signal)) });
+    stored.push({ ...part, key, ...(await replicas.upload(id, part, key, signal, atOnce)) });
   }
   return stored;
 }
@@ -199,8 +200,36 @@ describe('a replicated checkpoint', () => {
   it('is not uploaded when a byte of it has changed since it was verified', async () => {
     await writeFile(content('memory', 'pages'), Buffer.alloc(3_000_000));
     const part = { kind: 'record', subject: id } as const;
-    const failure = await failureOf(replicas.upload(id, part, replicas.newKey(part), signal));
+    const failure = await failureOf(replicas.upload(id, part, replicas.newKey(part), signal, atOnce));
     expect(failure.code).toBe('checkpoint_corrupt');
+  });
+
+  it('is uploaded piece by piece, and gives way before each', async () => {
+    for (const part of await replicas.partsOf(id, signal)) {
+      const asked = Promise.withResolvers<void>();
+      const passed = Promise.withResolvers<void>();
+      let pieces = 0;
+      const key = replicas.newKey(part);
+      const uploading = replicas.upload(id, part, key, signal, () => {
+        pieces++;
+        asked.resolve();
+        return passed.promise;
+      });
+      await asked.promise;
+      expect(await replicas.has(key, signal)).toBe(false);
+      passed.resolve();
+      const { bytes } = await uploading;
+      expect(await replicas.has(key, signal)).toBe(true);
+      expect(pieces).toBeGreaterThan(bytes / 1024 ** 2);
+    }
+  });
+
+  it('is not uploaded when the upload is aborted while it gives way', async () => {
+    const part = { kind: 'memory', subject: id } as const;
+    const key = replicas.newKey(part);
+    const reason = new Error('The server stops.');
+    await expect(replicas.upload(id, part, key, signal, () => Promise.reject(reason))).rejects.toBe(reason);
+    expect(await replicas.has(key, signal)).toBe(false);
   });
 
   it('is known to be missing when the store has lost one of its objects', async () => {

@@ -26,7 +26,7 @@ import type {
   Replicas,
   StoredReplica,
 } from '@torpor/engine';
-import { forEachBounded, KeyedMutex, Mutex, ProgramFailure } from '@torpor/host';
+import { forEachBounded, type GiveWay, KeyedMutex, Mutex, ProgramFailure } from '@torpor/host';
 import { PROGRAM_KINDS, type ProgramId, packEntries, unpackEntries } from '@torpor/layers';
 import { type DataKeys, type EncryptedObjects, probeObjectStore } from '@torpor/object-store';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
@@ -100,8 +100,10 @@ export class StoreReplicas implements Replicas {
     part: ReplicaPart,
     key: string,
     signal: AbortSignal,
+    giveWay: GiveWay,
   ): Promise<StoredReplica> {
-    return this.#objects.put(key, await this.#contentOf(id, part, signal), signal);
+    const content = await this.#contentOf(id, part, signal, giveWay);
+    return this.#objects.put(key, content, signal, giveWay);
   }
 
   uploadMarker(
@@ -165,6 +167,7 @@ export class StoreReplicas implements Replicas {
     id: CheckpointId,
     { kind, subject }: ReplicaPart,
     signal: AbortSignal,
+    giveWay: GiveWay,
   ): Promise<AsyncIterable<Buffer>> {
     const directory = join(this.#root, 'sealed', id);
     if (kind === 'layer') {
@@ -174,7 +177,7 @@ export class StoreReplicas implements Replicas {
       if (layer === undefined) throw notAPart(id, subject);
       const { layers } = this.#store.layerStore;
       await layers.inspect(layer.id, layer.nonce);
-      await layers.verify(layer.id, signal);
+      await layers.verify(layer.id, signal, 'record', giveWay);
       return layers.pack(layer.id, signal);
     }
     if (kind === 'program') {
@@ -187,10 +190,8 @@ export class StoreReplicas implements Replicas {
     const manifest = await this.#store.read(id, signal);
     if (kind === 'record') {
       // The first verification records the digests, which become part of the record.
-      await this.#store.verify(id, signal, {
-        how: 'only',
-        names: manifest.contents.flatMap(({ top }) => top),
-      });
+      const selection = { how: 'only', names: manifest.contents.flatMap(({ top }) => top) } as const;
+      await this.#store.verify(id, signal, selection, giveWay);
       const names = await readdir(directory, { encoding: 'buffer' });
       return packEntries(
         directory,

@@ -436,6 +436,15 @@ export function checkpointStoreContract(name: string, create: () => Promise<Chec
         await subject.damage.replaceEntry(id, 'a.txt', 'hellO');
         await store.verify(id);
       });
+
+      it('gives way before it reads anything, and stops when that is refused', async () => {
+        await sealSmall(store, id);
+        const reason = new TorporError('timeout', 'Too late.');
+        const refuse = () => Promise.reject(reason);
+        await expect(store.verify(id, undefined, undefined, refuse)).rejects.toBe(reason);
+        await subject.damage.replaceEntry(id, 'a.txt', 'hellO');
+        await store.verify(id);
+      });
     });
 
     describe('remove', () => {

@@ -4,6 +4,7 @@ import type { Background } from './background.ts';
 import type { RestoreHistory } from './checkpoints/start-timeouts.ts';
 import type { DiskWatch } from './disk/watch.ts';
 import type { FaultPoints } from './fault-points.ts';
+import type { Foreground } from './foreground.ts';
 import type { JobWatch } from './jobs/watch.ts';
 import type { NotificationSubscription } from './ledger/notification-subscription.ts';
 import type { Directory } from './nodes/directory.ts';
@@ -47,6 +48,7 @@ export interface Context {
   readonly report: Report;
   readonly tracing: Tracing;
   readonly background: Background;
+  readonly foreground: Foreground;
   readonly operations: Operations;
   readonly notifications: NotificationSubscription;
   readonly endedInstances: EndedInstances;

@@ -13,6 +13,7 @@ import type { Context } from './context.ts';
 import { listDiskEvents } from './disk/events.ts';
 import type { DiskReserve } from './disk/reserve.ts';
 import { type DiskState, DiskWatch } from './disk/watch.ts';
+import { Foreground } from './foreground.ts';
 import { JobWatch } from './jobs/watch.ts';
 import { readAudit } from './ledger/audit-entries.ts';
 import { NotificationSubscription } from './ledger/notification-subscription.ts';
@@ -174,6 +175,7 @@ function cache(ctx: Context): CacheState | undefined {
 export type EngineDependencies = Omit<
   Context,
   | 'background'
+  | 'foreground'
   | 'operations'
   | 'restores'
   | 'templateLog'
@@ -217,14 +219,16 @@ export function createEngine({
   const stopping = new AbortController();
   const membership = new Membership(given.db, cluster);
   const parts = membership.isClustered ? { ...given, db: fencedDatabase(given.db, membership) } : given;
+  const foreground = new Foreground(parts.clock);
   const notifications = new NotificationSubscription(parts.clock, parts.settings.noticeAtLeastEveryMs);
   const ctx: Context = {
     ...parts,
     tracing,
     node: membership,
     notifications,
-    operations: new Operations({ ...parts, tracing, node: membership }, notifications),
+    operations: new Operations({ ...parts, tracing, node: membership, foreground }, notifications),
     background: new Background(parts.report),
+    foreground,
     restores: new RestoreHistory(parts.clock),
     templateLog: new TemplateLog(),
     stopping: stopping.signal,

@@ -1,4 +1,5 @@
 /** A store of replicas in memory for the tests of the engine, with faults that a real one cannot show on demand. */
+import type { GiveWay } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import type { ReplicaObject, ReplicaPart, Replicas, StoredReplica } from '../src/ports/replicas.ts';
 import type { VirtualCopy, VirtualStore } from './virtual-files.ts';
@@ -49,7 +50,14 @@ export class MemoryReplicas implements Replicas {
     return [{ kind: 'record', subject: id }, ...this.shared];
   }
 
-  upload(id: CheckpointId, { kind }: ReplicaPart, key: string): Promise<StoredReplica> {
+  async upload(
+    id: CheckpointId,
+    { kind }: ReplicaPart,
+    key: string,
+    _signal: AbortSignal,
+    giveWay: GiveWay,
+  ): Promise<StoredReplica> {
+    await giveWay();
     const copy = kind === 'record' ? this.#store.copyOf(id) : undefined;
     if (copy !== undefined) this.#bucket.copies.set(id, copy);
     return this.#put(key);

@@ -1,4 +1,5 @@
 /** A checkpoint store in memory, for tests that run thousands of histories. It fulfils the contract of the port. */
+import type { GiveWay } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import {
   type CheckpointStore,
@@ -91,8 +92,9 @@ export class VirtualStore implements CheckpointStore, Files {
     return manifest;
   }
 
-  async verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection) {
+  async verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection, giveWay?: GiveWay) {
     const manifest = await this.inspect(id, signal, selection);
+    await giveWay?.();
     for (const { path } of manifest.entries) {
       const kept = this.#kept.get(id);
       if (!isSelected(path, selection) || kept?.content.get(path) === kept?.sealed.get(path)) continue;

@@ -3,6 +3,7 @@ export { type ReplacedFile, replaceFile, syncDirectory, writeFileDurably } from 
 export { errnoOf, isMissing } from './errno.ts';
 export { exists } from './exists.ts';
 export { forEachBounded } from './for-each-bounded.ts';
+export { type GiveWay, givingWay } from './give-way.ts';
 export { bootTime } from './guard/boot-time.ts';
 export { Guard } from './guard/guard.ts';
 export { type GuardTargets, joinTargets, NO_TARGETS } from './guard/guard-targets.ts';

@@ -8,7 +8,14 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { ByteReader, nextTarHeader, streamProgram, type TarHeader } from '@torpor/host';
+import {
+  ByteReader,
+  type GiveWay,
+  givingWay,
+  nextTarHeader,
+  streamProgram,
+  type TarHeader,
+} from '@torpor/host';
 import type { DeepPaths } from './deep-paths.ts';
 import type { TreeEntry } from './tree-listing.ts';
 
@@ -36,13 +43,16 @@ export function digestFile(
   kind: DigestKind,
   deepPaths: DeepPaths,
   signal?: AbortSignal,
+  giveWay: GiveWay = async () => {},
 ): Promise<FileDigest> {
-  return kind === 'sha256' ? digestWhole(entry, deepPaths, signal) : digestBlocks(entry, deepPaths, signal);
+  const digest = kind === 'sha256' ? digestWhole : digestBlocks;
+  return digest(entry, deepPaths, giveWay, signal);
 }
 
 async function digestWhole(
   entry: TreeEntry,
   deepPaths: DeepPaths,
+  giveWay: GiveWay,
   signal?: AbortSignal,
 ): Promise<FileDigest> {
   const hash = createHash('sha256');
@@ -53,6 +63,7 @@ async function digestWhole(
     const chunk = Buffer.allocUnsafe(Number(entry.size < CHUNK ? entry.size + 1n : CHUNK));
     for (;;) {
       signal?.throwIfAborted();
+      await giveWay();
       const { bytesRead } = await file.read(chunk, 0, chunk.length, null);
       if (bytesRead === 0) break;
       hash.update(chunk.subarray(0, bytesRead));
@@ -68,14 +79,14 @@ async function digestWhole(
 async function digestBlocks(
   entry: TreeEntry,
   deepPaths: DeepPaths,
+  giveWay: GiveWay,
   signal?: AbortSignal,
 ): Promise<FileDigest> {
   const hash = createHash('sha256');
   const { from, rest } = await deepPaths.shorten(entry.path);
   const args = ['-c', '--sparse', '--format=pax', '-C', from, '--null', '--verbatim-files-from', '-T', '-'];
-  const archive = new ByteReader(
-    streamProgram('tar', args, { signal, input: [Buffer.from(`./${rest}\0`, 'latin1')] }),
-  );
+  const input = [Buffer.from(`./${rest}\0`, 'latin1')];
+  const archive = new ByteReader(givingWay(streamProgram('tar', args, { signal, input }), giveWay));
   let read = 0;
   try {
     const header = await nextTarHeader(archive);

@@ -1,5 +1,5 @@
 /** Reads a sealed layer completely: every entry, with a digest of every file. */
-import { forEachBounded, type TarHeader } from '@torpor/host';
+import { forEachBounded, type GiveWay, type TarHeader } from '@torpor/host';
 import { DeepPaths } from './deep-paths.ts';
 import { xattrOf } from './directory-archive.ts';
 import { hasHeader, readHeaders } from './entry-headers.ts';
@@ -39,6 +39,7 @@ export async function readContents(
   recorded: readonly ContentLine[] | undefined,
   place: Place,
   signal?: AbortSignal,
+  giveWay?: GiveWay,
 ): Promise<Contents> {
   const entries = await mapReadErrors(place, () => entriesOf(files, signal));
   const deepPaths = new DeepPaths(files);
@@ -58,7 +59,8 @@ export async function readContents(
         if (entry.type !== 'file' || line.linkedTo !== undefined) return;
         const kind = kinds.get(entry.path) ?? digestKindOf(entry);
         const at = { ...place, entry: shownPath(entry.path) };
-        const { hex, read } = await mapReadErrors(at, () => digestFile(entry, kind, deepPaths, signal));
+        const digest = () => digestFile(entry, kind, deepPaths, signal, giveWay);
+        const { hex, read } = await mapReadErrors(at, digest);
         digested += read;
         lines[index] = { ...line, digest: [kind, hex] };
       },

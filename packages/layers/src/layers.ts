@@ -12,7 +12,7 @@
  * Each error has `details.layerId` and `details.path`; the caller adds the checkpoint.
  */
 import type { Readable } from 'node:stream';
-import type { MountNamespace } from '@torpor/host';
+import type { GiveWay, MountNamespace } from '@torpor/host';
 import type { LayerId } from './layer-id.ts';
 import type { FoundQuotas } from './project-quotas.ts';
 
@@ -118,9 +118,15 @@ export interface Layers {
   inspect(id: LayerId, nonce?: string): Promise<SealRecord>;
   /**
    * Slow: reads everything. The first run records what it finds; each later run compares with the record. With `compare`
-   * the first run records nothing, because only the server may write into a layer.
+   * the first run records nothing, because only the server may write into a layer. With `giveWay` it gives way while it
+   * reads.
    */
-  verify(id: LayerId, signal?: AbortSignal, mode?: 'record' | 'compare'): Promise<Verified>;
+  verify(
+    id: LayerId,
+    signal?: AbortSignal,
+    mode?: 'record' | 'compare',
+    giveWay?: GiveWay,
+  ): Promise<Verified>;
   /** Measures a layer in any state. */
   usage(id: LayerId, signal?: AbortSignal): Promise<Usage>;
 

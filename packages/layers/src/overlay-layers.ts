@@ -10,6 +10,7 @@ import {
   allDone,
   errnoOf,
   exists,
+  type GiveWay,
   hostMountNamespace,
   KeyedMutex,
   type MountNamespace,
@@ -183,13 +184,18 @@ class OverlayLayers implements Layers {
     return record;
   }
 
-  verify(id: LayerId, signal?: AbortSignal, mode: 'record' | 'compare' = 'record'): Promise<Verified> {
+  verify(
+    id: LayerId,
+    signal?: AbortSignal,
+    mode: 'record' | 'compare' = 'record',
+    giveWay?: GiveWay,
+  ): Promise<Verified> {
     const verify = async () => {
       const place = this.#place(id);
       const seal = await this.inspect(id);
       const path = join(this.#pathOf(id), CONTENTS);
       const recorded = await recordedContents(path, seal, { ...place, entry: CONTENTS });
-      const found = await readContents(this.path(id), recorded, place, signal);
+      const found = await readContents(this.path(id), recorded, place, signal, giveWay);
       if (recorded !== undefined) compareContents(recorded, found.lines, place);
       compareCount(seal, found.lines, place);
       if (recorded === undefined && mode === 'record')

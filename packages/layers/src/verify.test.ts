@@ -52,6 +52,20 @@ describe.skipIf(REFUSAL !== undefined)(`verify${REFUSAL === undefined ? '' : ` (
     expect(again).toEqual({ ...first, isFirst: false });
   });
 
+  it.each([
+    ['a file', 7],
+    ['a file with holes', 20_000_000],
+  ])('gives way before it reads %s, and stops when that is refused', async (_, size) => {
+    const layer = await world.bottom((files) => {
+      fs.writeFileSync(join(files, 'one'), 'content');
+      fs.truncateSync(join(files, 'one'), size);
+    });
+    const reason = new Error('The work was aborted.');
+    const refuse = () => Promise.reject(reason);
+    await expect(world.layers.verify(layer, undefined, 'record', refuse)).rejects.toBe(reason);
+    expect((await world.layers.verify(layer)).isFirst).toBe(true);
+  });
+
   it('reads only the allocated blocks of a file with holes', async () => {
     const claims = await world.bottom((files) => {
       fs.writeFileSync(join(files, 'huge'), 'a little');

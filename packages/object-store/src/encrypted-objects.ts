@@ -1,5 +1,6 @@
 /** Objects of a store as their owner sees them: decrypted, and checked against the size and digest of what was stored. */
 import { createHash, randomBytes } from 'node:crypto';
+import { type GiveWay, givingWay } from '@torpor/host';
 import type { DataKeys } from './data-keys.ts';
 import { DecryptionFailure, decrypt, encrypt } from './encryption.ts';
 import type { ObjectStore, StoredBytes } from './object-store.ts';
@@ -25,19 +26,24 @@ export class EncryptedObjects {
   }
 
   /** Size and digest of the result are those of the content before its encryption. */
-  async put(key: string, content: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<EncryptedBytes> {
+  async put(
+    key: string,
+    content: AsyncIterable<Uint8Array>,
+    signal?: AbortSignal,
+    giveWay: GiveWay = async () => {},
+  ): Promise<EncryptedBytes> {
     const { current } = this.#keys;
     const hash = createHash('sha256');
     let bytes = 0;
     const counted = async function* () {
-      for await (const chunk of content) {
+      for await (const chunk of givingWay(content, giveWay)) {
         hash.update(chunk);
         bytes += chunk.byteLength;
         yield chunk;
       }
     };
     const encrypted = encrypt(key, counted(), current, randomBytes);
-    const stored = await this.store.put(key, this.#uploads.pass(encrypted, signal), signal);
+    const stored = await this.store.put(key, this.#uploads.pass(encrypted, signal), signal, giveWay);
     return { bytes, sha256: hash.digest('hex'), keyId: current.id, storedBytes: stored.bytes };
   }
 

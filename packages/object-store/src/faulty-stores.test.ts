@@ -100,6 +100,27 @@ describe.skipIf(labMissing !== undefined)(`a faulty S3 store${reason}`, () => {
     },
   );
 
+  it('that fails an attempt gets the whole piece again, after it gave way as well', async () => {
+    let asked = 0;
+    const stored = await objects.put('kind/again', content(), undefined, async () => {
+      // The content has given way once, and the piece is being sent.
+      proxy.fault = ++asked === 2 ? 'fail' : 'none';
+    });
+    expect(asked).toBeGreaterThan(2);
+    expect(Buffer.concat(await Array.fromAsync(objects.get('kind/again', stored))).equals(bytes)).toBe(true);
+  });
+
+  it('that hangs while an upload gives way is found out after that', async () => {
+    const writer = await open(LIMITS.hang);
+    let asked = 0;
+    const failure = await failureOf(
+      writer.put('kind/hanging', content(), undefined, async () => {
+        if (++asked === 2) proxy.fault = 'hang';
+      }),
+    );
+    expect([faultOf(failure), failure.code]).toEqual(['hanging', 'timeout']);
+  });
+
   it('that takes an upload and does not have it fails the write', async () => {
     proxy.fault = 'forget';
     proxy.methods = ['HEAD'];

@@ -6,6 +6,7 @@
  *
  * Every call ends within a bound, whatever the store does, and throws one of the errors of `store-failure.ts`.
  */
+import type { GiveWay } from '@torpor/host';
 
 export interface StoredBytes {
   readonly bytes: number;
@@ -24,9 +25,14 @@ export interface ObjectStore {
   location(key: string): string;
   /**
    * Stores all bytes of `content`, and compares what the store says it has with what was sent. After a failure no object is
-   * visible, but parts of it may be in the store until `delete`.
+   * visible, but parts of it may be in the store until `delete`. Gives way while it sends.
    */
-  put(key: string, content: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<StoredBytes>;
+  put(
+    key: string,
+    content: AsyncIterable<Uint8Array>,
+    signal?: AbortSignal,
+    giveWay?: GiveWay,
+  ): Promise<StoredBytes>;
   /** The bytes of an object. Throws when fewer or more bytes come than the store has announced. */
   get(key: string, signal?: AbortSignal): AsyncIterable<Buffer>;
   /** Undefined when there is no such object. */

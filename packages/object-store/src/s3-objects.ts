@@ -18,7 +18,9 @@ import {
   S3Client,
 } from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
+import type { GiveWay } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
+import { inSlices } from './in-slices.ts';
 import { checkedKey } from './object-key.ts';
 import type { ListedObject, ObjectStore, StoredBytes, StoreLimits } from './object-store.ts';
 import { faultOf, type StoreFault, type StorePlace, storeFailure } from './store-failure.ts';
@@ -47,6 +49,8 @@ export class S3Objects implements ObjectStore {
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #limits: StoreLimits;
+  /** The uploads that give way while they send, by the name of their object. */
+  readonly #givingWay = new Map<string, GiveWay>();
 
   constructor({ bucket, prefix, endpoint, region, credentials }: S3Place, limits: StoreLimits) {
     this.#bucket = bucket;
@@ -61,21 +65,39 @@ export class S3Objects implements ObjectStore {
       maxAttempts: ATTEMPTS,
       requestHandler: {
         connectionTimeout: Math.min(callMs, 10_000),
-        requestTimeout: callMs,
+        // A piece that gives way takes up to twice as long. Uploads and other calls have limits of their own beside this one.
+        requestTimeout: 2 * callMs,
         throwOnRequestTimeout: true,
       },
       // Objects are checked by their own digests; some services send checksums that the client cannot check.
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
     });
+    // Runs for each attempt, after the body was digested and the request was signed.
+    this.#client.middlewareStack.add(
+      (next) => (args) => {
+        const { Key: name = '' } = args.input as { readonly Key?: string };
+        const giveWay = this.#givingWay.get(name);
+        const { body } = args.request as { readonly body?: unknown };
+        if (giveWay === undefined || !(body instanceof Uint8Array)) return next(args);
+        return next({ ...args, request: { ...(args.request as object), body: inSlices(body, giveWay) } });
+      },
+      { step: 'deserialize', name: 'sendInSlices' },
+    );
   }
 
   location(key: string): string {
     return `s3://${this.#bucket}/${this.#name(key)}`;
   }
 
-  async put(key: string, content: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<StoredBytes> {
+  async put(
+    key: string,
+    content: AsyncIterable<Uint8Array>,
+    signal?: AbortSignal,
+    giveWay?: GiveWay,
+  ): Promise<StoredBytes> {
     const place = this.#place(key);
+    const name = this.#name(key);
     signal?.throwIfAborted();
     const source = new CountedSource(content);
     const aborting = new AbortController();
@@ -83,7 +105,7 @@ export class S3Objects implements ObjectStore {
       client: this.#client,
       params: {
         Bucket: this.#bucket,
-        Key: this.#name(key),
+        Key: name,
         Body: Readable.from(source.bytesOf(), { objectMode: false }),
         ChecksumAlgorithm: 'SHA256',
       },
@@ -99,12 +121,19 @@ export class S3Objects implements ObjectStore {
     // A slow source is no fault of the store. Requests that hang meanwhile have a time limit of their own.
     source.onWait = () => watchdog.stop();
     source.onChunk = () => watchdog.touch();
+    if (giveWay !== undefined) {
+      this.#givingWay.set(name, async () => {
+        source.onWait();
+        await giveWay().finally(() => source.onChunk());
+      });
+    }
     try {
       await upload.done();
     } catch (thrown) {
       if (source.failure !== undefined) throw source.failure.cause;
       throw aborting.signal.aborted ? aborting.signal.reason : typed(thrown, place);
     } finally {
+      this.#givingWay.delete(name);
       source.onChunk = () => {};
       watchdog.stop();
       signal?.removeEventListener('abort', onAbort);

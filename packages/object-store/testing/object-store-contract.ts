@@ -45,6 +45,13 @@ export function objectStoreContract(name: string, open: () => Promise<StoreUnder
       expect((await all(store.get(key))).equals(bytes)).toBe(true);
     });
 
+    it('stores an object whole that gave way while it was sent', async () => {
+      const bytes = randomBytes(9 * 1024 ** 2 + 3);
+      const stored = await store.put('kind/gave-way', pieces(bytes, 1_000_000), undefined, async () => {});
+      expect(stored.bytes).toBe(bytes.length);
+      expect((await all(store.get('kind/gave-way'))).equals(bytes)).toBe(true);
+    });
+
     it('knows nothing of an object that was never stored or was deleted', async () => {
       await store.put('kind/gone', pieces(randomBytes(10), 10));
       await store.delete('kind/gone');

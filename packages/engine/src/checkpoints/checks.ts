@@ -210,7 +210,7 @@ async function readAgain(
 ): Promise<void> {
   const known = checkpoint.faults.find((fault) => fault.part === part && fault.found === 'contents');
   if (known === undefined) return;
-  const check = await verifyPart(ctx, checkpoint, part, signal);
+  const check = await verifyPart(ctx, checkpoint, part, { givesWay: false, signal });
   signal.throwIfAborted();
   await recordChecks(ctx, checkpoint, [check]);
   if (check.error === null) return;
@@ -280,10 +280,10 @@ export async function lookInStore(ctx: Context, checkpoint: Checkpoint): Promise
 async function verifyHeld(ctx: Context, checkpoint: Checkpoint): Promise<CheckpointHealth> {
   const checks: PartCheck[] = [];
   for (const part of partsOf(checkpoint)) {
-    let check = await verifyPart(ctx, checkpoint, part);
+    let check = await verifyPart(ctx, checkpoint, part, { givesWay: true });
     if (provesDamage(check.error) && isReplicated(checkpoint)) {
       const isBack = await fetchReplica(ctx, checkpoint, 'contents', ctx.stopping).catch(() => false);
-      if (isBack) check = await verifyPart(ctx, checkpoint, part);
+      if (isBack) check = await verifyPart(ctx, checkpoint, part, { givesWay: true });
     }
     checks.push(check);
   }
@@ -297,7 +297,7 @@ async function verifyPart(
   ctx: Context,
   checkpoint: Checkpoint,
   part: CheckpointPart,
-  signal?: AbortSignal,
+  { givesWay, signal }: { readonly givesWay: boolean; readonly signal?: AbortSignal },
 ): Promise<PartCheck> {
   refuseElsewhere(ctx, checkpoint);
   const runtime = runtimeOf(ctx, checkpoint);
@@ -309,7 +309,8 @@ async function verifyPart(
       if (!checkpoint.external) {
         // First rebuilds a damaged manifest from its part records. `verify` reports everything else.
         await ctx.store.rebuild(checkpoint.id, callSignal).catch(() => {});
-        await ctx.store.verify(checkpoint.id, callSignal, selectionOf(runtime, part));
+        const giveWay = givesWay ? () => ctx.foreground.giveWay(callSignal) : undefined;
+        await ctx.store.verify(checkpoint.id, callSignal, selectionOf(runtime, part), giveWay);
       }
       if (part === 'files') await runtime.verify(toSealedCheckpoint(ctx.store, checkpoint), callSignal);
     },

@@ -32,6 +32,30 @@ async function healthEvents(id: SandboxId) {
   return events.filter(({ type }) => type === 'checkpoint.health').map(({ data }) => data);
 }
 
+describe('a verification', () => {
+  it('gives way to a start that is under way', async () => {
+    const { checkpointId } = await paused();
+    const { id } = await paused();
+    const [begun, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const { start } = world.runtime;
+    world.runtime.start = async (...args) => {
+      begun.resolve();
+      await ended.promise;
+      return start.apply(world.runtime, args);
+    };
+    const resuming = engine.resume(caller, id);
+    await begun.promise;
+    let isVerified = false;
+    const verifying = engine.verify('org', checkpointId).then(() => {
+      isVerified = true;
+    });
+    for (let turns = 0; turns < 100; turns++) await new Promise(setImmediate);
+    expect(isVerified).toBe(false);
+    ended.resolve();
+    await Promise.all([resuming, verifying]);
+  });
+});
+
 describe('an inspection of the checkpoints', () => {
   it('finds that the checkpoint of a paused sandbox was moved away, and that it was moved back (R85, R108)', async () => {
     const { id, checkpointId } = await paused();
@@ -217,6 +241,16 @@ describe('a start from a checkpoint of which one part is at fault', () => {
       source: { checkpointId: first },
       lost: ['files'],
     });
+  });
+
+  it('reads damaged contents again without giving way to itself', async () => {
+    const { id, checkpointId } = await paused();
+    world.store.damage(checkpointId, 'altered', MEMORY);
+    await engine.verify('org', checkpointId);
+    world.store.mend(checkpointId);
+    const began = world.clock.monotonic();
+    await engine.resume(caller, id);
+    expect(world.clock.monotonic()).toBe(began);
   });
 
   it('uses memory again once it is intact again, and the record says so (R91)', async () => {

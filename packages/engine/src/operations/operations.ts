@@ -125,7 +125,7 @@ type Acceptance<A> =
 /** What operations need of the context that they are part of. */
 type OperationDependencies = Pick<
   Context,
-  'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report' | 'tracing' | 'node'
+  'db' | 'clock' | 'ids' | 'settings' | 'serverId' | 'report' | 'tracing' | 'node' | 'foreground'
 >;
 
 interface Driven {
@@ -311,7 +311,8 @@ export class Operations {
       () => controller.abort(new TorporError('timeout', `Operation ${operation.id} did not end in time.`)),
       () => {},
     );
-    const done = execute({ operation, signal: controller.signal, trace })
+    const done = this.#ctx.foreground
+      .run(() => execute({ operation, signal: controller.signal, trace }))
       .catch((thrown: unknown) => {
         // No answer depends on this error: the row says how the operation ended, and the reconciler takes up an
         // operation that is still open.

@@ -15,6 +15,7 @@
  * Each error has the checkpoint's id and `details`: `location`, and if a single thing is at fault `entry` (of the content),
  * `layerId` or `record` (one of the store's own files). `checkpoint_corrupt` also has `damage`.
  */
+import type { GiveWay } from '@torpor/host';
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 
 export interface ManifestEntry {
@@ -181,8 +182,14 @@ export interface CheckpointStore {
   /**
    * Slow: `inspect`, then reads the selected content and the layers that this checkpoint owns. The first run that reads an
    * entry records its digest; each later run compares with it. A change of content before the first run is not noticed.
+   * With `giveWay` it gives way while it reads.
    */
-  verify(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Verified>;
+  verify(
+    id: CheckpointId,
+    signal?: AbortSignal,
+    selection?: ContentSelection,
+    giveWay?: GiveWay,
+  ): Promise<Verified>;
   /**
    * Rebuilds the manifest of a sealed checkpoint from the part records when the manifest is damaged or missing. All part
    * records must be present with valid checksums; otherwise throws the error of `read`. An undamaged manifest does not change.

@@ -7,6 +7,7 @@
  * Errors have `details.fault` and the place of the object. `checkpoint_missing` and `checkpoint_corrupt` prove that an object
  * is lost or damaged; every other error proves nothing.
  */
+import type { GiveWay } from '@torpor/host';
 import type { CheckpointId } from '@torpor/protocol';
 import type { ContentPart } from './checkpoint-store.ts';
 
@@ -44,8 +45,14 @@ export interface Replicas {
 
   /** What a sealed checkpoint consists of. Throws as `CheckpointStore.read` does. */
   partsOf(id: CheckpointId, signal: AbortSignal): Promise<readonly ReplicaPart[]>;
-  /** Reads and verifies the part on this machine, and stores it. */
-  upload(id: CheckpointId, part: ReplicaPart, key: string, signal: AbortSignal): Promise<StoredReplica>;
+  /** Reads and verifies the part on this machine, and stores it. Gives way while it does. */
+  upload(
+    id: CheckpointId,
+    part: ReplicaPart,
+    key: string,
+    signal: AbortSignal,
+    giveWay: GiveWay,
+  ): Promise<StoredReplica>;
   /** Stores the object that says that all others are there, and which they are. */
   uploadMarker(
     id: CheckpointId,

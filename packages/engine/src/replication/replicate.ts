@@ -3,7 +3,7 @@
  * checkpoint's row and an event record it. Objects of layers and programs that another checkpoint has stored are used
  * again.
  */
-import { KeyedMutex } from '@torpor/host';
+import { type GiveWay, KeyedMutex } from '@torpor/host';
 import type { TorporError } from '@torpor/protocol';
 import { type Checkpoint, lockSealed } from '../checkpoints/checkpoint.ts';
 import type { Context } from '../context.ts';
@@ -46,14 +46,14 @@ export class Replication {
     return this.#uploading.has(key);
   }
 
-  async run(checkpoint: Checkpoint, signal: AbortSignal): Promise<void> {
+  async run(checkpoint: Checkpoint, signal: AbortSignal, giveWay: GiveWay): Promise<void> {
     const { clock, faults } = this.#ctx;
     const began = clock.monotonic();
     const { id } = checkpoint;
     const objects: ReplicaObject[] = [];
     for (const part of await this.#replicas.partsOf(id, signal)) {
       signal.throwIfAborted();
-      const upload = (key: string) => this.#replicas.upload(id, part, key, signal);
+      const upload = (key: string) => this.#replicas.upload(id, part, key, signal, giveWay);
       objects.push(await this.#store(checkpoint, part, upload, signal));
       await faults.pass('replication.part-stored');
     }

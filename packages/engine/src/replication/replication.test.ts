@@ -101,6 +101,63 @@ describe.each(databaseKinds)('the replication of checkpoints, on %s', (kind) => 
     await until(() => isReplicated(checkpoint));
   });
 
+  /** A resume that is under way until the returned function is called. */
+  async function resumeUntil(id: SandboxId): Promise<() => Promise<void>> {
+    const [begun, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const { start } = world.runtime;
+    world.runtime.start = async (...args) => {
+      begun.resolve();
+      await ended.promise;
+      return start.apply(world.runtime, args);
+    };
+    const resuming = engine.resume(caller, id);
+    await begun.promise;
+    world.runtime.start = start;
+    return async () => {
+      ended.resolve();
+      await resuming;
+    };
+  }
+
+  it('gives way to a start that is under way, and goes on when the start has ended', async () => {
+    const other = await paused({ durability: 'replicated' });
+    const end = await resumeUntil(other.id);
+    const { checkpoint } = await paused();
+    await settled();
+    expect(await isReplicated(checkpoint)).toBe(false);
+    await end();
+    await until(() => isReplicated(checkpoint));
+  });
+
+  it('gives way to a resume from its first query on', async () => {
+    const { id } = (await engine.create(caller, {})).sandbox;
+    const [asked, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const { observe } = world.runtime;
+    world.runtime.observe = async (...args) => {
+      asked.resolve();
+      await answered.promise;
+      return observe.apply(world.runtime, args);
+    };
+    const resuming = engine.resume(caller, id);
+    await asked.promise;
+    world.runtime.observe = observe;
+    const { checkpoint } = await paused();
+    await settled();
+    const before = await isReplicated(checkpoint);
+    answered.resolve();
+    await resuming;
+    await until(() => isReplicated(checkpoint));
+    expect(before).toBe(false);
+  });
+
+  it('does not give way when a caller waits for the upload', async () => {
+    const other = await paused({ durability: 'replicated' });
+    const end = await resumeUntil(other.id);
+    const { reply } = await paused({ durability: 'replicated' });
+    expect(reply).toMatchObject({ replicated: true });
+    await end();
+  });
+
   it('follows the durability setting of the server when the caller gives none', async () => {
     const strict = await world.another({ replicas, durability: 'replicated' });
     const { id } = (await strict.create(caller, {})).sandbox;

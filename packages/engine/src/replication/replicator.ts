@@ -223,7 +223,7 @@ export class Replicator {
         `Replicating checkpoint ${checkpoint.id}`,
         async (signal) => {
           await this.requireStore(signal);
-          await this.#work().run(checkpoint, signal);
+          await this.#work().run(checkpoint, signal, () => this.#giveWay(checkpoint.id, signal));
         },
         ctx.stopping,
       );
@@ -238,6 +238,11 @@ export class Replicator {
           this.#resting.set(checkpoint.id, ctx.clock.now() + ctx.storeSettings.retryMs);
         });
     }
+  }
+
+  /** An upload that a caller waits for is as urgent as an operation, also when the caller came after its begin. */
+  async #giveWay(id: CheckpointId, signal: AbortSignal): Promise<void> {
+    if (!this.#awaited.has(id)) await this.#ctx.foreground.giveWay(signal);
   }
 
   /** The row goes away after the bytes, so that a crash in between repeats the deletion. */

@@ -37,12 +37,26 @@ export interface Restarted extends StartResult {
   readonly sandbox: SandboxView;
 }
 
-export async function resume(
+interface Resumed extends Restarted {
+  readonly resumed: boolean;
+}
+
+/** A request may be held until the sandbox runs, so work in the background gives way from the beginning. */
+export function resume(
   ctx: Context,
   caller: Caller,
   sandboxId: SandboxId,
   request: ResumeRequest = {},
-): Promise<Restarted & { readonly resumed: boolean }> {
+): Promise<Resumed> {
+  return ctx.foreground.run(() => runResume(ctx, caller, sandboxId, request));
+}
+
+async function runResume(
+  ctx: Context,
+  caller: Caller,
+  sandboxId: SandboxId,
+  request: ResumeRequest,
+): Promise<Resumed> {
   // A resume may be the first to find that the processes of a running sandbox have ended.
   await observeRunning(ctx, caller.org, sandboxId);
   const { org, runtime } = await getSandbox(ctx.db, sandboxId, caller.org);
@@ -82,7 +96,7 @@ async function alreadyRunning(
   ctx: Context,
   { id, org, baseId }: Sandbox,
   request: ResumeRequest,
-): Promise<Restarted & { readonly resumed: boolean }> {
+): Promise<Resumed> {
   if (request.from !== undefined && baseId !== request.from) {
     throw new TorporError('conflict', 'The sandbox is running from another checkpoint.', {
       sandboxId: id,
