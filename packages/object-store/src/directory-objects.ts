@@ -8,7 +8,7 @@
  *
  * Calls to the file system of a server that does not answer cannot be aborted. They are given up after the time limit.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { access, lstat, mkdir, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -16,7 +16,7 @@ import { pathToFileURL } from 'node:url';
 import { errnoOf, isMissing, syncDirectory } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { checkedKey } from './object-key.ts';
-import type { ListedObject, ObjectStore, StoredBytes, StoreLimits } from './object-store.ts';
+import type { ListedObject, ObjectStore, StoreLimits } from './object-store.ts';
 import { type StoreFault, type StorePlace, storeFailure } from './store-failure.ts';
 import { atLeastAsFast, withinLimit } from './time-limits.ts';
 
@@ -46,7 +46,11 @@ export class DirectoryObjects implements ObjectStore {
     return pathToFileURL(this.#path(key)).href;
   }
 
-  async put(key: string, content: AsyncIterable<Uint8Array>, signal?: AbortSignal): Promise<StoredBytes> {
+  async put(
+    key: string,
+    content: AsyncIterable<Uint8Array>,
+    signal?: AbortSignal,
+  ): Promise<{ readonly bytes: number }> {
     const place = this.#place(key);
     const path = this.#path(key);
     const partial = `${join(this.#root, PARTIAL, key)}~${randomBytes(6).toString('hex')}`;
@@ -57,10 +61,8 @@ export class DirectoryObjects implements ObjectStore {
     });
     const file = await this.#call(place, signal, () => open(partial, 'wx', 0o600));
     try {
-      const hash = createHash('sha256');
       let bytes = 0;
       for await (const chunk of content) {
-        hash.update(chunk);
         bytes += chunk.byteLength;
         await this.#call(place, signal, () => file.writeFile(chunk));
       }
@@ -71,7 +73,7 @@ export class DirectoryObjects implements ObjectStore {
         await rename(partial, path);
         await syncDirectory(dirname(path));
       });
-      return { bytes, sha256: hash.digest('hex') };
+      return { bytes };
     } finally {
       await this.#call(place, undefined, () => file.close()).catch(() => {});
       await this.#call(place, undefined, () => rm(partial, { force: true })).catch(() => {});

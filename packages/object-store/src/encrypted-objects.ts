@@ -3,11 +3,17 @@ import { createHash, randomBytes } from 'node:crypto';
 import { type GiveWay, givingWay } from '@torpor/host';
 import type { DataKeys } from './data-keys.ts';
 import { DecryptionFailure, decrypt, encrypt } from './encryption.ts';
-import type { ObjectStore, StoredBytes } from './object-store.ts';
+import type { ObjectStore } from './object-store.ts';
 import { storeFailure } from './store-failure.ts';
 import type { Throttle } from './throttle.ts';
 
-export interface EncryptedBytes extends StoredBytes {
+/** Of content before its encryption. */
+export interface ContentDigest {
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
+export interface EncryptedBytes extends ContentDigest {
   /** The data key that decrypts the object. */
   readonly keyId: string;
   /** The size of the object in the store. */
@@ -48,7 +54,7 @@ export class EncryptedObjects {
   }
 
   /** Throws at the end when size or digest differ from `expected`, so that the reader fails. */
-  async *get(key: string, expected: StoredBytes, signal?: AbortSignal): AsyncGenerator<Buffer> {
+  async *get(key: string, expected: ContentDigest, signal?: AbortSignal): AsyncGenerator<Buffer> {
     const place = { store: this.store.url, key: this.store.location(key) };
     const hash = createHash('sha256');
     let bytes = 0;

@@ -8,11 +8,6 @@
  */
 import type { GiveWay } from '@torpor/host';
 
-export interface StoredBytes {
-  readonly bytes: number;
-  readonly sha256: string;
-}
-
 export interface ListedObject {
   readonly key: string;
   readonly bytes: number;
@@ -32,7 +27,7 @@ export interface ObjectStore {
     content: AsyncIterable<Uint8Array>,
     signal?: AbortSignal,
     giveWay?: GiveWay,
-  ): Promise<StoredBytes>;
+  ): Promise<{ readonly bytes: number }>;
   /** The bytes of an object. Throws when fewer or more bytes come than the store has announced. */
   get(key: string, signal?: AbortSignal): AsyncIterable<Buffer>;
   /** Undefined when there is no such object. */

@@ -6,7 +6,6 @@
  *
  * The client library is large, so that only a server with a store loads this file.
  */
-import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import {
   AbortMultipartUploadCommand,
@@ -22,7 +21,7 @@ import type { GiveWay } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { inSlices } from './in-slices.ts';
 import { checkedKey } from './object-key.ts';
-import type { ListedObject, ObjectStore, StoredBytes, StoreLimits } from './object-store.ts';
+import type { ListedObject, ObjectStore, StoreLimits } from './object-store.ts';
 import { faultOf, type StoreFault, type StorePlace, storeFailure } from './store-failure.ts';
 import { atLeastAsFast, Watchdog, withinLimit } from './time-limits.ts';
 
@@ -95,7 +94,7 @@ export class S3Objects implements ObjectStore {
     content: AsyncIterable<Uint8Array>,
     signal?: AbortSignal,
     giveWay?: GiveWay,
-  ): Promise<StoredBytes> {
+  ): Promise<{ readonly bytes: number }> {
     const place = this.#place(key);
     const name = this.#name(key);
     signal?.throwIfAborted();
@@ -138,12 +137,12 @@ export class S3Objects implements ObjectStore {
       watchdog.stop();
       signal?.removeEventListener('abort', onAbort);
     }
-    const sent = source.sent();
+    const { bytes } = source;
     const there = await this.head(key, signal);
     if (there === undefined) throw storeFailure('missing', place, { why: 'although it took the upload' });
-    if (there.bytes !== sent.bytes)
-      throw storeFailure('half_written', place, { why: `${there.bytes} of ${sent.bytes} bytes` });
-    return sent;
+    if (there.bytes !== bytes)
+      throw storeFailure('half_written', place, { why: `${there.bytes} of ${bytes} bytes` });
+    return { bytes };
   }
 
   async *get(key: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
@@ -256,10 +255,9 @@ export class S3Objects implements ObjectStore {
   }
 }
 
-/** Counts and digests what is sent, and remembers when the content itself could not be read. */
+/** Counts what is sent, and remembers when the content itself could not be read. */
 class CountedSource {
   readonly #content: AsyncIterable<Uint8Array>;
-  readonly #hash = createHash('sha256');
   #bytes = 0;
   failure: { readonly cause: unknown } | undefined;
   onWait: () => void = () => {};
@@ -275,7 +273,6 @@ class CountedSource {
       for (;;) {
         const next = await this.#next(source);
         if (next.done === true) return;
-        this.#hash.update(next.value);
         this.#bytes += next.value.byteLength;
         yield Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
       }
@@ -296,8 +293,8 @@ class CountedSource {
     }
   }
 
-  sent(): StoredBytes {
-    return { bytes: this.#bytes, sha256: this.#hash.digest('hex') };
+  get bytes(): number {
+    return this.#bytes;
   }
 }
 
