@@ -20,18 +20,13 @@ import {
 } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
-import {
-  canReflink,
-  copyFiles,
-  removeByProgram,
-  sealedUsageOf,
-  syncFileSystem,
-  usageOf,
-} from './file-programs.ts';
+import { areSyncable, readFewEntries, syncEntries } from './few-entries.ts';
+import { canReflink, copyFiles, removeByProgram, syncFileSystem } from './file-programs.ts';
 import { readContents } from './layer-contents.ts';
 import { CONTENTS, FILES, filesPath, layerOf, layerPath, WORK } from './layer-directory.ts';
 import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';
 import { type LayerId, makeLayerId } from './layer-id.ts';
+import { sealedUsageOf, usageOf } from './layer-usage.ts';
 import type { Layers, ListedLayer, MountedStack, SealRecord, Unmounted, Usage, Verified } from './layers.ts';
 import { mergeFiles } from './merge.ts';
 import { mountOverlay, optionsFor, realPathOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
@@ -323,7 +318,13 @@ class OverlayLayers implements Layers {
   async #sealIn(directory: string, layerId: LayerId, signal?: AbortSignal): Promise<SealRecord> {
     const files = join(directory, FILES);
     return mapWriteErrors({ layerId, path: directory }, async () => {
-      const [usage] = await Promise.all([sealedUsageOf(files, signal), syncFileSystem(files, signal)]);
+      const few = await readFewEntries(files);
+      const sync = async () => {
+        if (few === undefined || !areSyncable(few)) return syncFileSystem(files, signal);
+        // The name of the layer too, which is in the directory of all layers.
+        await allDone(syncEntries(few, signal), syncDirectory(this.#root));
+      };
+      const [usage] = await allDone(sealedUsageOf(files, few, signal), sync());
       signal?.throwIfAborted();
       const nonce = Buffer.from(this.#options.randomBytes(16)).toString('hex');
       const record = { layerId, nonce, sealedAt: this.#options.clock.now(), ...usage };

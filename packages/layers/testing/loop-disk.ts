@@ -6,6 +6,7 @@ import { join } from 'node:path';
 
 const DISKS = {
   xfs: { type: 'xfs', make: ['mkfs.xfs', '-q', '-m', 'reflink=1'], options: 'loop' },
+  ext4: { type: 'ext4', make: ['mkfs.ext4', '-q'], options: 'loop' },
   'xfs with project quotas': {
     type: 'xfs',
     make: ['mkfs.xfs', '-q', '-m', 'reflink=1'],
