@@ -4,7 +4,7 @@
  * may run it. Then it starts the Node that npm has installed with Torpor.
  */
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync } from 'node:fs';
 import module from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,8 +16,7 @@ const here = dirname(fileURLToPath(import.meta.url));
 process.env['UV_THREADPOOL_SIZE'] ??= '16';
 
 if (Number(process.versions.node.split('.')[0]) >= 24) {
-  // The cached code is executed, so the cache must not be in a directory that others can write to.
-  module.enableCompileCache?.(join(here, '..', 'node_modules', '.cache', 'compiled'));
+  cacheCompiledCode(join(here, '..', 'node_modules', '.cache', 'compiled'));
   const { main } = await import('../src/main.ts');
   await main();
 } else {
@@ -30,6 +29,22 @@ if (Number(process.versions.node.split('.')[0]) >= 24) {
     process.exit(1);
   }
   runWith(node);
+}
+
+/**
+ * The cached code is executed, so the cache must not be in a directory that others can write to. Others cannot read it either:
+ * a sandbox that sees the system directories of this machine needs one mount to cover the directory, and one for each of its
+ * files otherwise.
+ * @param {string} directory
+ */
+function cacheCompiledCode(directory) {
+  try {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    chmodSync(directory, 0o700);
+  } catch {
+    // Another user has installed Torpor. Then Node does not cache.
+  }
+  module.enableCompileCache?.(directory);
 }
 
 /** @param {string} from */

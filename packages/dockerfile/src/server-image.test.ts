@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { parseDockerfile } from './parse.ts';
+import { pathPattern } from './path-pattern.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 
@@ -20,4 +21,16 @@ it('the Dockerfile of the server has the programs that gVisor needs, and starts 
     ['/usr/bin/tini', '--', 'torpor'],
     ['up', '--host', '0.0.0.0'],
   ]);
+});
+
+it('the Dockerfile of the server takes the package of the server, and not that of the SDK', async () => {
+  const { stages } = parseDockerfile(await readFile(join(ROOT, 'Dockerfile'), 'utf8'));
+  const copies = stages
+    .flatMap(({ instructions }) => instructions)
+    .flatMap((one) => (one.is === 'copy' ? [one.copy] : []));
+  const { paths = '' } = copies.find(({ from }) => from === 'build') ?? {};
+  const [pattern = ''] = String(paths).split(' ');
+  const { version } = JSON.parse(await readFile(join(ROOT, 'packages/cli/package.json'), 'utf8'));
+  const packed = [`torpor-${version}.tgz`, `torpor-sdk-${version}.tgz`].map((name) => `src/dist/${name}`);
+  expect(packed.filter(pathPattern(pattern.slice(1)))).toEqual([packed[0]]);
 });

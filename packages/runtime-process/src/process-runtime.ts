@@ -151,7 +151,7 @@ export class ProcessRuntime implements Runtime {
     // A service that ignores PORT may listen on its declared port.
     for (const candidate of [...mapped, port]) {
       const members = async () => (await processesOf(this.#ctx, instance)).find();
-      const address = await this.#ports.find(instance, candidate, members);
+      const address = await this.#ports.find(instance, candidate, { user: record.user, members });
       if (address !== null) return address;
     }
     return null;

@@ -22,6 +22,8 @@ export interface Listener {
   readonly port: number;
   /** The name under which a process has the socket open, such as `socket:[123]`. */
   readonly socket: string;
+  /** The user that has opened the socket; null when it cannot be read. */
+  readonly user: number | null;
 }
 
 export interface HostProcesses {

@@ -23,15 +23,15 @@ describe('parsing /proc', () => {
   it('finds listening sockets on IPv4, IPv6 and both', () => {
     const table = [
       '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode',
-      '   0: 0100007F:0BB8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1',
+      '   0: 0100007F:0BB8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 111 1',
       '   1: 0100007F:0BB8 0100007F:1234 01 00000000:00000000 00:00000000 00000000     0        0 222 1',
       '   2: 00000000000000000000000001000000:0BB9 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 333 1',
       '   3: 00000000000000000000000000000000:0BBA 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 444 1',
     ].join('\n');
     expect(parseListeners(table)).toEqual([
-      { address: '127.0.0.1', port: 3000, socket: 'socket:[111]' },
-      { address: '::1', port: 3001, socket: 'socket:[333]' },
-      { address: '::', port: 3002, socket: 'socket:[444]' },
+      { address: '127.0.0.1', port: 3000, socket: 'socket:[111]', user: 1000 },
+      { address: '::1', port: 3001, socket: 'socket:[333]', user: 0 },
+      { address: '::', port: 3002, socket: 'socket:[444]', user: 0 },
     ]);
   });
 });

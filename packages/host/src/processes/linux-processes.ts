@@ -188,13 +188,14 @@ export function parseListeners(table: string): Listener[] {
   for (let at = table.indexOf(mark); at >= 0; at = table.indexOf(mark, at + 1)) {
     const end = table.indexOf('\n', at);
     const line = table.slice(table.lastIndexOf('\n', at) + 1, end < 0 ? undefined : end);
-    const [, local, , state, , , , , , inode] = line.trim().split(/\s+/);
+    const [, local, , state, , , , user, , inode] = line.trim().split(/\s+/);
     const [address, port] = local?.split(':') ?? [];
     if (state !== LISTENING || !address || !port || !inode) continue;
     found.push({
       address: parseAddress(address),
       port: Number.parseInt(port, 16),
       socket: `socket:[${inode}]`,
+      user: Number(user),
     });
   }
   return found;

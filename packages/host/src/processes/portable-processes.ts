@@ -18,7 +18,7 @@ export const portableProcesses: HostProcesses = {
       const [, host] = /^n(.*):\d+$/.exec(line) ?? [];
       if (host === undefined) return [];
       const address = host === '*' ? '0.0.0.0' : host.replace(/^\[(.*)\]$/, '$1');
-      return [{ address, port, socket: line }];
+      return [{ address, port, socket: line, user: null }];
     });
   },
 

@@ -43,6 +43,9 @@ const OF_THE_HOST = ['etc/resolv.conf', 'etc/hostname'];
 
 const run = promisify(execFile);
 
+/** The builds of this process that have not ended. @type {Set<string>} */
+const places = new Set();
+
 /**
  * @typedef {object} MachineBase
  * @property {string} digest of the root's content
@@ -112,6 +115,7 @@ export async function buildBase({
   };
   removeUnfinished(machineWide);
   const place = mkdtempSync(join(machineWide, `.building-${process.pid}-`));
+  places.add(place);
   chmodSync(place, 0o700);
   try {
     progress('starting');
@@ -136,6 +140,7 @@ export async function buildBase({
     throw error;
   } finally {
     removeUnmounted(place);
+    places.delete(place);
   }
 }
 
@@ -311,11 +316,16 @@ function removeOld(machineWide, kept) {
   }
 }
 
-/** What killed builds have left. @param {string} machineWide */
-function removeUnfinished(machineWide) {
+/**
+ * What killed builds have left. In a container that starts again, the server has the number of the process that was killed.
+ * @param {string} machineWide
+ */
+export function removeUnfinished(machineWide) {
   for (const name of readdirSync(machineWide)) {
     const [, pid] = /^\.building-(\d+)-/.exec(name) ?? [];
-    if (pid !== undefined && !existsSync(`/proc/${pid}`)) removeUnmounted(join(machineWide, name));
+    const place = join(machineWide, name);
+    if (pid === undefined || places.has(place)) continue;
+    if (Number(pid) === process.pid || !existsSync(`/proc/${pid}`)) removeUnmounted(place);
   }
 }
 

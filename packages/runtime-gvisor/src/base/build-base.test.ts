@@ -1,8 +1,8 @@
-import { mkdir, mkdtemp, readlink, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readlink, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { findMachineBase, forgetBase, publish } from './build-base.mjs';
+import { findMachineBase, forgetBase, publish, removeUnfinished } from './build-base.mjs';
 import { treeDigest } from './tree-digest.mjs';
 
 describe('the root of base on a host', () => {
@@ -40,6 +40,14 @@ describe('the root of base on a host', () => {
     await writeFile(join(machineWide, digest, file), '');
     const { root } = await publish(place, machineWide, undefined);
     expect(await treeDigest(root)).toBe(digest);
+  });
+
+  it('leaves nothing of builds that were killed, also when another process has their number now', async () => {
+    const ofAnotherProcess = `.building-${process.ppid}-running`;
+    for (const name of [`.building-${process.pid}-killed`, '.building-99999999-killed', ofAnotherProcess])
+      await mkdir(join(machineWide, name));
+    removeUnfinished(machineWide);
+    expect(await readdir(machineWide)).toEqual([ofAnotherProcess]);
   });
 
   it('is forgotten when it is damaged, and no other root is', async () => {

@@ -35,6 +35,13 @@ describe('the control groups of a server', () => {
     expect(reported).toEqual([]);
   });
 
+  it('have the processes that the server can name as members, and not those of another container', async () => {
+    const cgroups = await mkdir(join(root, 'memory')).then(() => openCgroups('torpor-test', report, root));
+    await cgroups?.make('x');
+    await writeFile(join(root, 'memory/torpor-test/x/cgroup.procs'), '0\n12\n0\n');
+    expect(await cgroups?.members('x')).toEqual([12]);
+  });
+
   it('are reported when they cannot be made: sandboxes run without their limits then', async () => {
     await writeFile(join(root, 'memory'), '');
     expect(await openCgroups('torpor-test', report, root)).toBeNull();

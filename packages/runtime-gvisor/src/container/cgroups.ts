@@ -201,7 +201,11 @@ export class Cgroups {
       if (isMissing(thrown) || errnoOf(thrown) === 'ENODEV') return '';
       throw thrown;
     });
-    return text.split('\n').filter(Boolean).map(Number);
+    // The kernel writes 0 for a process of another container, and 0 would be the server's own process group to `kill`.
+    return text
+      .split('\n')
+      .map(Number)
+      .filter((pid) => pid > 0);
   }
 
   async list(): Promise<string[]> {

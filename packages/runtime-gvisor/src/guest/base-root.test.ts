@@ -110,6 +110,22 @@ describe('the settings that are copied from the host', () => {
 });
 
 describe('covered paths', () => {
+  it('are whole directories where a sandbox could not start with so many covered files', async () => {
+    const directory = await mkdtemp('/var/tmp/torpor-covered-');
+    try {
+      await chmod(directory, 0o755);
+      await mkdir(join(directory, 'cache'));
+      await writeFile(join(directory, 'secret'), '', { mode: 0o600 });
+      for (let number = 0; number < 300; number += 1)
+        await writeFile(join(directory, 'cache', String(number)), '', { mode: 0o600 });
+      const { directories, files } = await coveredPaths({ bound: [directory], links: [] });
+      expect(directories).toContain(join(directory, 'cache'));
+      expect(files).toEqual([join(directory, 'secret')]);
+    } finally {
+      await rm(directory, { recursive: true });
+    }
+  });
+
   it('are all files that are not world-readable, and settings of the host’s users', async () => {
     const directory = await mkdtemp('/var/tmp/torpor-covered-');
     try {

@@ -5,7 +5,7 @@
  * directories under /usr that hold settings or work of the host's users.
  */
 import { lstatSync, readlinkSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { programOutput } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { EMPTY_DIRECTORY, EMPTY_FILE, type GuestBind } from './layout.ts';
@@ -23,6 +23,9 @@ const HIDDEN = [
   '/usr/local/src',
   '/usr/local/var',
 ];
+
+/** Each mount takes an open file of the sandbox's kernel, which does not start with more than about 240 of them. */
+const MOST_COVERED = 128;
 
 /** The links that choose between equivalent programs must match the programs of the host. */
 const ALTERNATIVES = '/etc/alternatives';
@@ -58,10 +61,29 @@ export async function coveredPaths({ bound }: SystemDirectories): Promise<Covere
   for (const path of HIDDEN) if (kindOf(path) === 'directory') hidden.push(path);
   const found = await unreadable(bound);
   const isHidden = (path: string) => hidden.some((above) => path === above || path.startsWith(`${above}/`));
-  return {
-    directories: hidden.concat(found.directories.filter((path) => !isHidden(path))).sort(),
-    files: found.files.filter((path) => !isHidden(path)).sort(),
-  };
+  const { directories, files } = fewEnough(
+    {
+      directories: hidden.concat(found.directories.filter((path) => !isHidden(path))),
+      files: found.files.filter((path) => !isHidden(path)),
+    },
+    bound,
+  );
+  return { directories: directories.toSorted(), files: files.toSorted() };
+}
+
+/** Where too many paths would be covered, covers the directories with the most of the files as a whole. */
+function fewEnough(covered: CoveredPaths, bound: readonly string[]): CoveredPaths {
+  const byDirectory = [...Map.groupBy(covered.files, (path) => dirname(path))]
+    .filter(([directory, files]) => files.length > 1 && !bound.includes(directory))
+    .sort(([, some], [, others]) => others.length - some.length);
+  let { directories, files } = covered;
+  for (const [directory] of byDirectory) {
+    if (directories.length + files.length <= MOST_COVERED) break;
+    const isOutside = (path: string) => !path.startsWith(`${directory}/`);
+    directories = [...directories.filter(isOutside), directory];
+    files = files.filter(isOutside);
+  }
+  return { directories, files };
 }
 
 export interface BindSources {

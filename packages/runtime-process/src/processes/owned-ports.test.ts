@@ -17,10 +17,10 @@ function machine(listeners: readonly Listener[], owned: readonly string[]) {
     looks += 1;
     return [ours];
   };
-  return { ports: new OwnedPorts(host), members, looks: () => looks };
+  return { ports: new OwnedPorts(host), owner: { user: 1000, members }, looks: () => looks };
 }
 
-const at = (address: string, socket: string): Listener => ({ address, port: 80, socket });
+const at = (address: string, socket: string, user = 0): Listener => ({ address, port: 80, socket, user });
 
 describe('dialling a port', () => {
   const instance = newInstance();
@@ -31,36 +31,44 @@ describe('dialling a port', () => {
     ['on IPv6 loopback', '::1', '::1'],
     ['on one address', '192.0.2.7', '192.0.2.7'],
   ])('finds the address on which the process listens: %s', async (_, address, host) => {
-    const { ports, members } = machine([at(address, 's1')], ['s1']);
-    expect(await ports.find(instance, 80, members)).toEqual({ host, port: 80 });
+    const { ports, owner } = machine([at(address, 's1')], ['s1']);
+    expect(await ports.find(instance, 80, owner)).toEqual({ host, port: 80 });
+  });
+
+  it('finds what the user of the instance has opened without reading open files', async () => {
+    const { ports, owner, looks } = machine([at('::', 's1', 1000)], []);
+    expect(await ports.find(instance, 80, owner)).toEqual({ host: '127.0.0.1', port: 80 });
+    expect(await ports.find(instance, 80, { ...owner, user: null })).not.toBeNull();
+    expect(looks()).toBe(0);
+    expect(await ports.find(newInstance(), 80, { ...owner, user: 1001 })).toBeNull();
   });
 
   it('finds no address when no process of the instance listens', async () => {
-    const { ports, members } = machine([at('127.0.0.1', 's1')], []);
-    expect(await ports.find(instance, 80, members)).toBeNull();
-    expect(await ports.find(instance, 81, members)).toBeNull();
+    const { ports, owner } = machine([at('127.0.0.1', 's1')], []);
+    expect(await ports.find(instance, 80, owner)).toBeNull();
+    expect(await ports.find(instance, 81, owner)).toBeNull();
   });
 
   it('finds no address when another process might accept the connection', async () => {
     for (const other of ['127.0.0.1', '0.0.0.0', '::']) {
-      const { ports, members } = machine([at('127.0.0.1', 's1'), at(other, 's2')], ['s1']);
-      expect(await ports.find(instance, 80, members)).toBeNull();
+      const { ports, owner } = machine([at('127.0.0.1', 's1'), at(other, 's2')], ['s1']);
+      expect(await ports.find(instance, 80, owner)).toBeNull();
     }
-    const { ports, members } = machine([at('::1', 's1'), at('127.0.0.1', 's2')], ['s1']);
-    expect(await ports.find(instance, 80, members)).toEqual({ host: '::1', port: 80 });
+    const { ports, owner } = machine([at('::1', 's1'), at('127.0.0.1', 's2')], ['s1']);
+    expect(await ports.find(instance, 80, owner)).toEqual({ host: '::1', port: 80 });
   });
 
   it('reads the open files of processes once, and again for another socket or instance', async () => {
     const listeners = [at('127.0.0.1', 's1')];
-    const { ports, members, looks } = machine(listeners, ['s1', 's2']);
-    for (let times = 0; times < 3; times++) await ports.find(instance, 80, members);
+    const { ports, owner, looks } = machine(listeners, ['s1', 's2']);
+    for (let times = 0; times < 3; times++) await ports.find(instance, 80, owner);
     expect(looks()).toBe(1);
     listeners[0] = at('127.0.0.1', 's2');
-    await ports.find(instance, 80, members);
-    await ports.find(newInstance(), 80, members);
+    await ports.find(instance, 80, owner);
+    await ports.find(newInstance(), 80, owner);
     expect(looks()).toBe(3);
     ports.forget(instance);
-    await ports.find(instance, 80, members);
+    await ports.find(instance, 80, owner);
     expect(looks()).toBe(4);
   });
 });

@@ -5,6 +5,13 @@ import type { HostProcesses, Listener, ProcessFacts } from '@torpor/host';
 /** Addresses that listen on every address of the machine. */
 const WILDCARDS: readonly string[] = ['0.0.0.0', '::'];
 
+/** Whose ports are looked for. */
+export interface PortOwner {
+  /** The user of which only the instance has processes; null when the instance runs as the server's user. */
+  readonly user: number | null;
+  members(): Promise<readonly ProcessFacts[]>;
+}
+
 export class OwnedPorts {
   readonly #host: HostProcesses;
   /**
@@ -17,14 +24,10 @@ export class OwnedPorts {
     this.#host = host;
   }
 
-  async find(
-    instance: Instance,
-    port: number,
-    members: () => Promise<readonly ProcessFacts[]>,
-  ): Promise<Address | null> {
+  async find(instance: Instance, port: number, owner: PortOwner): Promise<Address | null> {
     const listeners = await this.#host.listeners(port);
     if (listeners.length === 0) return null;
-    const owned = await this.#owned(instance, listeners, members);
+    const owned = await this.#owned(instance, listeners, owner);
     const own = listeners.find(({ socket }) => owned.has(socket));
     if (own === undefined) return null;
     const host = addressToDial(own);
@@ -40,12 +43,15 @@ export class OwnedPorts {
   async #owned(
     instance: Instance,
     listeners: readonly Listener[],
-    members: () => Promise<readonly ProcessFacts[]>,
+    { user, members }: PortOwner,
   ): Promise<ReadonlySet<string>> {
     const known = this.#known.get(keyOf(instance)) ?? new Set();
+    // In a container without CAP_SYS_PTRACE root cannot read the open files of another user's processes.
+    for (const listener of listeners) {
+      if (user !== null && listener.user === user) known.add(listener.socket);
+    }
     const asked = new Set(listeners.map(({ socket }) => socket).filter((socket) => !known.has(socket)));
-    if (asked.size === 0) return known;
-    for (const facts of await members()) {
+    for (const facts of asked.size === 0 ? [] : await members()) {
       for (const socket of await this.#host.heldSockets(facts, asked)) known.add(socket);
     }
     if (known.size > 0) this.#known.set(keyOf(instance), known);
