@@ -54,6 +54,7 @@ export class WarmPool {
   readonly #blueprint: object;
   readonly #stopping = new AbortController();
   #making: Promise<void> | undefined;
+  readonly #removals = new Set<Promise<void>>();
   /** From which the credentials of the waiting agents are derived. */
   #key = '';
   #isThere = false;
@@ -77,6 +78,7 @@ export class WarmPool {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#making;
+    await Promise.all(this.#removals);
   }
 
   async #make(): Promise<void> {
@@ -204,6 +206,20 @@ export class WarmPool {
     const path = `${this.#path('sandboxclaims')}/${objectName(instance)}`;
     const ask = { what: 'delete the claim', body: { metadata: { finalizers: null } }, signal };
     await this.#world.cluster.patch(path, ask).catch(unlessAbsent);
+  }
+
+  /**
+   * Ends the removal of a claim whose Sandbox belongs to the instance, while the start goes on. A claim that is left, because the
+   * server dies or the cluster does not answer, has no effect; the destruction of the instance finds and removes it.
+   */
+  letGo(instance: Instance): void {
+    const { report } = this.#world;
+    const removal: Promise<void> = this.endRemoval(instance, NEVER_ABORTED)
+      .catch((error: unknown) =>
+        report('the claim of a sandbox could not be removed', { sandboxId: instance.sandboxId, error }),
+      )
+      .finally(() => this.#removals.delete(removal));
+    this.#removals.add(removal);
   }
 
   /** The claims of starts that a server did not complete. */
