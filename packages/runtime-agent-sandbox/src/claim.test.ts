@@ -24,6 +24,7 @@ const START = [
   'GET pods',
   'PATCH sandboxes',
   'POST secrets',
+  'PATCH secrets',
   'DELETE sandboxclaims',
   'PATCH sandboxes',
   'PATCH sandboxclaims',
@@ -87,7 +88,7 @@ describe.skipIf(why !== null)(`a start from a warm pool${why === null ? '' : `: 
     const requests: string[] = [];
     answerOnly((request) => requests.push(request) > 0);
     await work();
-    await expect.poll(claims).toEqual([]);
+    await expect.poll(claims, { timeout: 5_000 }).toEqual([]);
     cluster.api.faultOf = () => undefined;
     return requests.filter((request) => request !== 'GET sandboxclaims').sort();
   }

@@ -46,9 +46,9 @@ export interface StartOrder {
   readonly signal: AbortSignal;
 }
 
-function makeSecret({ parts, instance, spec }: StartOrder, owner?: OwnerReference): Promise<StartSecret> {
+function makeSecret({ parts, instance, spec }: StartOrder): Promise<StartSecret> {
   const token = randomBytes(32).toString('hex');
-  return parts.world.secrets.make(instance, { token, spec }, NEVER_ABORTED, owner);
+  return parts.world.secrets.make(instance, { token, spec }, NEVER_ABORTED);
 }
 
 async function ownerOf(
@@ -70,21 +70,29 @@ async function takeFromPool(order: StartOrder, image: string): Promise<Taken | u
   const { parts, instance, spec, signal } = order;
   const { world, objects, connections, pool } = parts;
   if (pool?.isThere !== true || !isOfPool(world, instance, image, spec.resources)) return undefined;
-  const name = await pool.claim(instance, signal);
+  const [name, secret] = await settled(pool.claim(instance, signal), makeSecret(order));
   if (name === undefined) return undefined;
   signal.throwIfAborted();
-  // Nothing is said to the agent yet. A server that dies now leaves the claim, which has the labels of the instance.
+  // Nothing is said to the agent yet. What a server leaves that dies here is found: claim and Secret have the labels of the
+  // instance, and the Sandbox belongs to the claim.
   connections.preconnect(name);
   const looking = runningPod(world, name, signal);
   const metadata = { labels: labelsOf(world.home, instance), annotations: startingWith(image) };
-  const object = await objects.change(name, { metadata }, NEVER_ABORTED);
-  const owner = await ownerOf(parts, object, signal);
-  // The Sandbox has the labels of the instance, so nothing is lost when this server dies now.
-  const [secret] = await Promise.all([makeSecret(order, owner), pool.beginRemoval(instance, signal)]);
+  const [object] = await settled(
+    objects.change(name, { metadata }, NEVER_ABORTED),
+    pool.beginRemoval(instance, signal),
+  );
+  await world.secrets.giveTo(instance, await ownerOf(parts, object, signal), NEVER_ABORTED);
   const podTemplate = podTemplateOf(world, instance, image, spec.resources);
   const seen = await looking;
   const pod = seen?.name === podNameOf(object) ? seen : undefined;
   return { object, secret, fromPool: { pool, podTemplate, pod } };
+}
+
+/** Both at the same time. When one fails, the other has ended too: nothing is made after the start has failed. */
+async function settled<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([first, second]);
+  return Promise.all([first, second]);
 }
 
 /** A pod of the pool has the name of its Sandbox. Undefined when the cluster does not say that it runs. */

@@ -32,6 +32,9 @@ const FINALIZER = 'torpor.dev/claim';
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
+/** So that the first requests to a new sandbox do not wait for the controllers that see the claim go. */
+const LET_GO_MS = 1_000;
+
 /** Reasons of a claim for which no Sandbox will come: the pool was deleted. */
 const NO_POOL: ReadonlySet<string> = new Set(['WarmPoolNotFound', 'TemplateNotFound']);
 
@@ -209,17 +212,20 @@ export class WarmPool {
   }
 
   /**
-   * Ends the removal of a claim whose Sandbox belongs to the instance, while the start goes on. A claim that is left, because the
+   * Ends the removal of a claim whose Sandbox belongs to the instance, a moment after the start. A claim that is left, because the
    * server dies or the cluster does not answer, has no effect; the destruction of the instance finds and removes it.
    */
   letGo(instance: Instance): void {
-    const { report } = this.#world;
-    const removal: Promise<void> = this.endRemoval(instance, NEVER_ABORTED)
-      .catch((error: unknown) =>
-        report('the claim of a sandbox could not be removed', { sandboxId: instance.sandboxId, error }),
-      )
-      .finally(() => this.#removals.delete(removal));
+    const removal: Promise<void> = this.#letGo(instance).finally(() => this.#removals.delete(removal));
     this.#removals.add(removal);
+  }
+
+  async #letGo(instance: Instance): Promise<void> {
+    const { clock, report } = this.#world;
+    await clock.sleep(LET_GO_MS, this.#stopping.signal).catch(() => {});
+    await this.endRemoval(instance, NEVER_ABORTED).catch((error: unknown) =>
+      report('the claim of a sandbox could not be removed', { sandboxId: instance.sandboxId, error }),
+    );
   }
 
   /** The claims of starts that a server did not complete. */
