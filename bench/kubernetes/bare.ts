@@ -190,7 +190,7 @@ async function firstCommand(
     for await (const _ of agent.process.start({ process, stdin: false })) void _;
   } finally {
     agent.close();
-    await reach.close(pod.uid);
+    await reach.close(pod);
   }
 }
 

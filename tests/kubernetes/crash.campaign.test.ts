@@ -5,14 +5,15 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeDataDir, startTorpor } from '../crash/torpor-process.ts';
 
 const why = whyNotHollow();
-const KINDS = ['pods', 'secrets', 'sandboxes', 'persistentvolumeclaims'] as const;
+const KINDS = ['pods', 'secrets', 'sandboxes', 'sandboxclaims', 'persistentvolumeclaims'] as const;
 
-type Which = 'kubernetes' | 'agent-sandbox';
+type Which = 'kubernetes' | 'agent-sandbox' | 'agent-sandbox with a warm pool';
 
 /** The operations that each runtime has. */
 const OPERATIONS: Readonly<Record<Which, readonly string[]>> = {
   kubernetes: ['create', 'kill'],
   'agent-sandbox': ['create', 'pause', 'resume', 'kill'],
+  'agent-sandbox with a warm pool': ['create'],
 };
 const cases = (Object.keys(OPERATIONS) as Which[]).flatMap((runtime) =>
   FAULT_POINTS.filter((point) => OPERATIONS[runtime].includes(point.split('.')[0] ?? '')).map((point) => ({
@@ -34,7 +35,13 @@ describe.skipIf(why !== null)(`a server on pods that is killed${why === null ? '
     await dataDir.remove();
   });
 
-  const objects = () => KINDS.flatMap((kind) => cluster.names(kind));
+  /** All but a warm pool, with what waits in it and its key. */
+  const objects = () => {
+    const [pool] = cluster.names('sandboxwarmpools');
+    const all = KINDS.flatMap((kind) => cluster.names(kind));
+    return pool === undefined ? all : all.filter((name) => name !== pool && !isWaiting(name));
+  };
+  const isWaiting = (name: string) => cluster.waiting().includes(name.replace(/^home-/, ''));
 
   /** Brings the sandbox to the operation, and begins the operation. */
   async function act(torpor: Torpor, point: FaultPoint): Promise<SandboxId | undefined> {
@@ -60,13 +67,17 @@ describe.skipIf(why !== null)(`a server on pods that is killed${why === null ? '
   it.each(cases)(
     'at $point of $runtime leaves a true state and no orphan (R82)',
     { timeout: 180_000 },
-    async ({ runtime, point }) => {
-      const env = cluster.variables;
+    async ({ runtime: which, point }) => {
+      const runtime = which === 'kubernetes' ? which : 'agent-sandbox';
+      const pool = { TORPOR_KUBERNETES_WARM_POOL: which.endsWith('pool') ? '1' : '0' };
+      const env = { ...cluster.variables, ...pool };
       const crashing = await startTorpor(
         dataDir.path,
         { ...env, TORPOR_FAULTS: '1', TORPOR_FAULT: point },
         runtime,
       );
+      const podsWait = () => cluster.waiting().length === Number(pool.TORPOR_KUBERNETES_WARM_POOL);
+      await expect.poll(podsWait, { timeout: 20_000 }).toBe(true);
       const known = await act(crashing.torpor, point);
       expect(await crashing.ended).toBe('SIGKILL');
 

@@ -44,7 +44,7 @@ describe.skipIf(why !== null)(`a warm pool of agent-sandbox${why === null ? '' :
       annotations: { 'torpor.dev/state': 'running' },
     });
     expect(made?.metadata.ownerReferences).toBeUndefined();
-    expect(cluster.names('sandboxclaims')).toEqual([]);
+    await expect.poll(() => cluster.names('sandboxclaims'), { timeout: 5_000 }).toEqual([]);
     const { stdout } = await torpor.sandboxes.exec(id, 'echo kept > file; echo $NAME');
     expect(stdout).toBe('value\n');
     expect((await torpor.sandboxes.pause(id)).sandbox.state).toBe('paused');

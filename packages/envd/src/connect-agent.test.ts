@@ -87,6 +87,21 @@ describe('the client of an agent', () => {
     client.close();
   });
 
+  it('waits for an agent and sets it up on one connection', async () => {
+    let opened = 0;
+    const server = await serve((request, response) => {
+      if (request.url === '/health') return void response.writeHead(204).end();
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
+    });
+    server.on('connection', () => opened++);
+    const { port } = server.address() as AddressInfo;
+    const client = connectAgent({ baseUrl: `http://127.0.0.1:${port}` });
+    await client.health();
+    await client.init({});
+    client.close();
+    expect(opened).toBe(1);
+  });
+
   it('connects again when the connection that was opened before has failed, and closes an unused connection', async () => {
     const server = await serve((_, response) => void response.writeHead(204).end());
     const { port } = server.address() as AddressInfo;

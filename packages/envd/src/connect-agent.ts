@@ -11,11 +11,13 @@ import { Agent } from 'node:http';
 import { Agent as TlsAgent } from 'node:https';
 import { connect, type Socket } from 'node:net';
 import type { Readable } from 'node:stream';
+import { finished } from 'node:stream/promises';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { create, toJsonString } from '@bufbuild/protobuf';
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { TorporError } from '@torpor/protocol';
+import { agentError } from './agent-errors.ts';
 import { closeOnReturn } from './closing-streams.ts';
 import { Filesystem } from './gen/filesystem/filesystem_pb.js';
 import { Process } from './gen/process/process_pb.js';
@@ -191,7 +193,11 @@ function socketsOf(pool: Agent): Socket[] {
 function plainCalls(address: AgentAddress, authorization: Readonly<Record<string, string>>) {
   return {
     async health({ signal }: CallOptions = {}): Promise<void> {
-      (await exchange(address, { method: 'GET', path: '/health', signal })).resume();
+      const answer = await exchange(address, { method: 'GET', path: '/health', signal });
+      // Only a connection whose answer was read to its end is free for the next call.
+      await finished(answer.resume()).catch((error: unknown) => {
+        throw agentError(error);
+      });
     },
 
     init(

@@ -43,6 +43,8 @@ export class Cluster {
   readonly #server: URL;
   readonly #requestMs: number;
   readonly #pool = new Agent({ keepAlive: true });
+  /** A socket is never used again, but its TLS session is: the handshake of the next one takes no certificates. */
+  readonly #sockets = new Agent();
   /** Whether the server itself runs in the cluster, so that it can reach pods by their addresses. */
   readonly isInside: boolean;
 
@@ -115,16 +117,16 @@ export class Cluster {
 
   /** Opens a WebSocket at the API server, for streams to pods. */
   async openSocket(path: string, protocol: string): Promise<WebSocket> {
-    const options = { headers: {}, handshakeTimeout: this.#requestMs } satisfies ClientOptions;
-    await this.#config.applyToHTTPSOptions(options);
+    const options: ClientOptions = { headers: {}, handshakeTimeout: this.#requestMs };
+    await this.#authorize(options, this.#sockets);
     const url = new URL(path, this.#server);
     url.protocol = this.#server.protocol === 'http:' ? 'ws:' : 'wss:';
-    const { agent: _, ...rest } = options as ClientOptions;
-    return new WebSocket(url, [protocol], rest);
+    return new WebSocket(url, [protocol], options);
   }
 
   close(): void {
     this.#pool.destroy();
+    this.#sockets.destroy();
   }
 
   async #exchange<T>(method: string, path: string, ask: Ask): Promise<T> {
@@ -153,12 +155,7 @@ export class Cluster {
     const { query = {}, body, contentType = 'application/json', signal } = ask;
     const headers: Record<string, string> = { accept: 'application/json' };
     const options: RequestOptions = { method, headers, signal };
-    // Reads tokens anew, which are replaced from time to time.
-    await this.#config.applyToHTTPSOptions(options);
-    if (this.#config.getCurrentCluster()?.proxyUrl === undefined) {
-      if (this.#server.protocol === 'https:') options.agent = this.#pool;
-      else delete options.agent;
-    }
+    await this.#authorize(options, this.#pool);
     const url = new URL(path, this.#server);
     url.search = new URLSearchParams(query).toString();
     const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
@@ -173,6 +170,14 @@ export class Cluster {
       outgoing.on('error', reject);
       outgoing.end(bytes);
     });
+  }
+
+  async #authorize(options: RequestOptions | ClientOptions, agent: Agent): Promise<void> {
+    // Reads tokens anew, which are replaced from time to time.
+    await this.#config.applyToHTTPSOptions(options);
+    if (this.#config.getCurrentCluster()?.proxyUrl !== undefined) return;
+    if (this.#server.protocol === 'https:') options.agent = agent;
+    else delete options.agent;
   }
 }
 

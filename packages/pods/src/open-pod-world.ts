@@ -98,6 +98,6 @@ function openNamespace(
     pods: new Pods({ cluster, namespace, watch, clock, blockedMs: settings.kubernetesBlockedMs }),
     secrets: new StartSecrets(cluster, namespace, home),
     watch,
-    reach: way === 'pod-ip' ? byPodAddress : new ThroughApiServer(cluster, namespace, socketDir),
+    reach: way === 'pod-ip' ? byPodAddress : new ThroughApiServer(cluster, namespace, socketDir, clock),
   };
 }

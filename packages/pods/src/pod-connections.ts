@@ -15,17 +15,26 @@ export interface PodConnection {
   readonly token: string;
 }
 
+/** A pod that was seen to run is not looked at again for so long, unless the watch tells that it does not run any more. */
+const SEEN_MS = 1_000;
+
 export class PodConnections {
   readonly #world: PodWorld;
   readonly #known = new Map<string, PodConnection>();
+  /** When the known pods were last seen to run, by their uids. */
+  readonly #seen = new Map<string, number>();
 
   constructor(world: PodWorld) {
     this.#world = world;
+    world.watch.onChange((pod, isDeleted) => {
+      if (isDeleted || podState(pod).is !== 'running') this.#seen.delete(pod.metadata.uid ?? '');
+    });
   }
 
   /**
    * Throws `unreachable` for an instance whose pod does not run. While the API server does not answer, the pod that was
-   * reached last is used: its agent answers only to the token of this start.
+   * reached last is used: its agent answers only to the token of this start. For the same reason a command that follows a
+   * start or an observation at once does not look at the pod again.
    */
   async to(
     instance: Instance,
@@ -34,6 +43,7 @@ export class PodConnections {
   ): Promise<PodConnection> {
     const key = objectName(instance);
     const known = this.#known.get(key);
+    if (known !== undefined && this.#isJustSeen(known.pod)) return known;
     const pod = await find(signal).catch((thrown: unknown) => {
       if (known === undefined || signal.aborted) throw thrown;
       return 'unknown' as const;
@@ -48,9 +58,28 @@ export class PodConnections {
     return connection;
   }
 
-  /** Of an instance that was just set up: the first request need not read its credential. */
+  /** Of an instance that was just set up: a command mostly follows, and need not wait for what is known already. */
   remember(instance: Instance, connection: PodConnection): void {
     this.#known.set(objectName(instance), connection);
+    this.sawRunning(instance, connection.pod.uid);
+    this.#world.reach.preconnect(connection.pod.name);
+  }
+
+  /** After an observation. Pods that were never reached are of no interest. */
+  sawRunning(instance: Instance, podUid: string | undefined): void {
+    const known = this.#known.get(objectName(instance));
+    if (known !== undefined && known.pod.uid === podUid)
+      this.#seen.set(known.pod.uid, this.#world.clock.monotonic());
+  }
+
+  /** The pod that an instance was reached in last. */
+  lastPodOf(instance: Instance): ReachedPod | undefined {
+    return this.#known.get(objectName(instance))?.pod;
+  }
+
+  /** For a pod of the cluster whose agent is about to be asked. */
+  preconnect(podName: string): void {
+    this.#world.reach.preconnect(podName);
   }
 
   agentAddress({ pod }: PodConnection): Promise<Address> {
@@ -72,7 +101,14 @@ export class PodConnections {
     const key = objectName(instance);
     const known = this.#known.get(key);
     this.#known.delete(key);
-    if (known !== undefined) await this.#world.reach.close(known.pod.uid);
+    if (known === undefined) return;
+    this.#seen.delete(known.pod.uid);
+    await this.#world.reach.close(known.pod);
+  }
+
+  #isJustSeen({ uid }: ReachedPod): boolean {
+    const seenAt = this.#seen.get(uid);
+    return seenAt !== undefined && this.#world.clock.monotonic() - seenAt < SEEN_MS;
   }
 }
 

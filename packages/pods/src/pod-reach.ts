@@ -6,9 +6,12 @@ import { once } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import type { Address } from '@torpor/engine';
+import type { Address, Clock } from '@torpor/engine';
+import { AGENT_PORT } from '@torpor/envd';
 import type { Cluster } from './cluster.ts';
+import { ForwardsAhead } from './forwards-ahead.ts';
 import { forwardPort } from './port-forward.ts';
 
 export interface ReachedPod {
@@ -19,12 +22,15 @@ export interface ReachedPod {
 
 export interface PodReach {
   to(pod: ReachedPod, port: number): Promise<Address>;
+  /** Opens a connection to the agent that the next caller uses. Never fails: the caller's connection does. */
+  preconnect(podName: string): void;
   /** Closes what is open to the pod, or to all. */
-  close(podUid?: string): Promise<void>;
+  close(pod?: ReachedPod): Promise<void>;
 }
 
 export const byPodAddress: PodReach = {
   to: async ({ ip }, port) => ({ host: ip, port }),
+  preconnect: () => {},
   close: async () => {},
 };
 
@@ -39,11 +45,13 @@ export class ThroughApiServer implements PodReach {
   readonly #namespace: string;
   readonly #socketDir: string;
   readonly #relays = new Map<string, Promise<Relay>>();
+  readonly #ahead: ForwardsAhead;
 
-  constructor(cluster: Cluster, namespace: string, socketDir: string) {
+  constructor(cluster: Cluster, namespace: string, socketDir: string, clock: Clock) {
     this.#cluster = cluster;
     this.#namespace = namespace;
     this.#socketDir = socketDir;
+    this.#ahead = new ForwardsAhead(clock, (pod) => forwardPort(cluster, namespace, pod, AGENT_PORT));
   }
 
   async to(pod: ReachedPod, port: number): Promise<Address> {
@@ -57,9 +65,15 @@ export class ThroughApiServer implements PodReach {
     return { socketPath: (await opening).socketPath };
   }
 
-  async close(podUid?: string): Promise<void> {
+  preconnect(podName: string): void {
+    this.#ahead.add(podName);
+  }
+
+  async close(pod?: ReachedPod): Promise<void> {
+    if (pod === undefined) this.#ahead.closeAll();
+    else this.#ahead.close(pod.name);
     for (const [name, opening] of this.#relays) {
-      if (podUid !== undefined && !name.startsWith(podUid)) continue;
+      if (pod !== undefined && !name.startsWith(pod.uid)) continue;
       this.#relays.delete(name);
       const relay = await opening.catch(() => undefined);
       relay?.server.close();
@@ -77,7 +91,7 @@ export class ThroughApiServer implements PodReach {
       connections.add(socket);
       socket.on('error', () => socket.destroy());
       socket.on('close', () => connections.delete(socket));
-      forwardPort(this.#cluster, this.#namespace, pod.name, port).then(
+      this.#forward(pod.name, port).then(
         (stream) => {
           stream.on('error', () => socket.destroy());
           pipeline(stream, socket).catch(() => stream.destroy());
@@ -91,5 +105,10 @@ export class ThroughApiServer implements PodReach {
     await once(server, 'listening');
     server.unref();
     return { server, socketPath, connections };
+  }
+
+  async #forward(podName: string, port: number): Promise<Duplex> {
+    const ahead = port === AGENT_PORT ? await this.#ahead.take(podName) : undefined;
+    return ahead ?? forwardPort(this.#cluster, this.#namespace, podName, port);
   }
 }

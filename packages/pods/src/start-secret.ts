@@ -29,22 +29,13 @@ export class StartSecrets {
     this.#home = home;
   }
 
-  /** May be repeated for one start: the first one counts. With an owner it dies with it from the beginning. */
-  async make(
-    instance: Instance,
-    secret: StartSecret,
-    signal: AbortSignal,
-    owner?: OwnerReference,
-  ): Promise<StartSecret> {
+  /** May be repeated for one start: the first one counts. */
+  async make(instance: Instance, secret: StartSecret, signal: AbortSignal): Promise<StartSecret> {
     const { env, services, user, workdir } = secret.spec;
     const body = {
       apiVersion: 'v1',
       kind: 'Secret',
-      metadata: {
-        name: objectName(instance),
-        labels: labelsOf(this.#home, instance),
-        ...(owner === undefined ? {} : { ownerReferences: [owner] }),
-      },
+      metadata: { name: objectName(instance), labels: labelsOf(this.#home, instance) },
       type: 'Opaque',
       stringData: {
         [CREDENTIAL_KEY]: secret.token,

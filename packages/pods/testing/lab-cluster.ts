@@ -22,6 +22,8 @@ const NODE_IP = '10.66.0.1';
 /** The address of the service `kubernetes`. */
 const SERVICE_IP = '10.96.0.1';
 const API = `https://${NODE_IP}:6443`;
+/** As `lab-relay.mjs`. */
+const NO_DELAY = { noDelay: true };
 const never = new AbortController().signal;
 
 export interface LabCluster {
@@ -64,7 +66,7 @@ class Lab implements LabCluster {
   readonly #processes = new LabProcesses(this.#run);
   readonly #keys: LabKeys;
   readonly #connections = new Set<Socket>();
-  readonly #proxy = createServer((client) => this.#relay(client, this.#socket()));
+  readonly #proxy = createServer(NO_DELAY, (client) => this.#relay(client, this.#socket()));
   readonly #proxies: Server[] = [];
   readonly #reached = new Map<string, Promise<string>>();
   readonly #programs: string[] = [];
@@ -127,7 +129,7 @@ class Lab implements LabCluster {
   async #openWay(host: string, port: number): Promise<string> {
     const socket = join(this.#run, `${host}-${port}.sock`);
     this.#startRelay(socket, 0, host, port);
-    const proxy = createServer((client) => this.#relay(client, socket));
+    const proxy = createServer(NO_DELAY, (client) => this.#relay(client, socket));
     this.#proxies.push(proxy);
     proxy.listen(0, '127.0.0.1');
     await new Promise((resolve) => proxy.once('listening', resolve));

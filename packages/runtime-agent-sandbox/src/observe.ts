@@ -19,7 +19,10 @@ export async function observeObject(
   instance: Instance,
   signal: AbortSignal,
 ): Promise<Observation> {
-  const object = await parts.objects.find(instance, signal);
+  // A pod has the name of its Sandbox. Both are looked at together when the pod is known.
+  const name = parts.connections.lastPodOf(instance)?.name;
+  const looking = name === undefined ? undefined : parts.world.pods.find(name, signal).catch(() => undefined);
+  const object = await parts.objects.find(instance, signal, name);
   if (object === undefined) return { is: 'gone', files: false, why: 'its Sandbox was deleted' };
   if (object.metadata.deletionTimestamp !== undefined) {
     return { is: 'unknown', why: 'its Sandbox is being deleted' };
@@ -29,12 +32,29 @@ export async function observeObject(
     return { is: 'gone', files: false, why: 'its start was not completed', untouched: true };
   }
   if (isWantedSuspended(object)) return observeSuspended(parts, object, signal);
-  const pod = await parts.world.pods.find(podNameOf(object), signal);
+  const pod = await podOf(parts, object, await looking, signal);
   const why = whyEnded(object, pod);
   if (why !== undefined) return ended(parts, object, why, signal);
   if (pod === undefined) return { is: 'unknown', why: 'its pod is not known' };
   const state = podState(pod);
-  return state.is === 'running' ? { is: 'running' } : { is: 'unknown', why: 'why' in state ? state.why : '' };
+  if (state.is !== 'running') return { is: 'unknown', why: 'why' in state ? state.why : '' };
+  parts.connections.sawRunning(instance, pod.metadata.uid);
+  return { is: 'running' };
+}
+
+/**
+ * The pod in which the instance was last reached is looked at together with the Sandbox. When it does not run there, the pod of
+ * the Sandbox is looked at: what was seen may have been so only before the Sandbox was seen.
+ */
+async function podOf(
+  { world }: Parts,
+  object: SandboxObject,
+  last: Pod | undefined,
+  signal: AbortSignal,
+): Promise<Pod | undefined> {
+  const isRunning = last !== undefined && podState(last).is === 'running';
+  const isExpected = last?.metadata.uid === object.metadata.annotations?.[POD_ANNOTATION];
+  return isRunning && isExpected ? last : world.pods.find(podNameOf(object), signal);
 }
 
 async function observeSuspended(

@@ -40,8 +40,18 @@ export class SandboxObjects {
     return (await this.#world.cluster.get<List<SandboxObject>>(await this.#path(signal), ask)).items;
   }
 
-  /** The object that the instance runs on; undefined when the cluster says that there is none. */
-  async find({ sandboxId, generation }: Instance, signal: AbortSignal): Promise<SandboxObject | undefined> {
+  /**
+   * The object that the instance runs on; undefined when the cluster says that there is none. A list waits until the cache of
+   * the API server is as new as the request, so the object is looked for by its likely name first.
+   */
+  async find(
+    { sandboxId, generation }: Instance,
+    signal: AbortSignal,
+    likelyName?: string,
+  ): Promise<SandboxObject | undefined> {
+    const likely = likelyName === undefined ? undefined : await this.findByName(likelyName, signal);
+    const user = likely === undefined ? undefined : instanceOf(likely.metadata);
+    if (user?.sandboxId === sandboxId && user.generation === generation) return likely;
     return (await this.ofSandbox(sandboxId, signal)).find(
       ({ metadata }) => instanceOf(metadata)?.generation === generation,
     );

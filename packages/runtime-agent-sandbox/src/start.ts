@@ -59,7 +59,9 @@ async function bringUp(
 ): Promise<void> {
   const { world, connections, objects } = parts;
   const { name = '' } = object.metadata;
-  const pod = await untilReady(parts, instance, name, signal);
+  // The agent of a pod that has waited in the pool answers only to the credential of this pod. That proves more than the
+  // condition of the Sandbox, which the controller writes anew after a claim.
+  const pod = fromPool?.pod ?? (await untilReady(parts, instance, name, signal));
   const connection = { pod, token: secret.token };
   const address = await connections.agentAddress(connection);
   const check = async () => void (await world.pods.untilRunning(pod.name, instance, signal));
@@ -80,7 +82,7 @@ async function bringUp(
         },
     signal,
   );
-  await fromPool?.pool.endRemoval(instance, signal);
+  fromPool?.pool.letGo(instance);
 }
 
 /** The controller must say `Ready` for the present generation, and the pod must run. */

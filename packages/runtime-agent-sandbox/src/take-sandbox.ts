@@ -9,12 +9,15 @@ import {
   objectName,
   type PodWorld,
   podSpec,
+  podState,
+  type ReachedPod,
+  reachedPod,
   type StartSecret,
 } from '@torpor/pods';
 import { type CheckpointId, type Resources, TorporError } from '@torpor/protocol';
 import { missing, type SandboxCheckpoint } from './checkpoint-needs.ts';
 import type { Parts } from './parts.ts';
-import { IMAGE_ANNOTATION, type SandboxObject, STATE_ANNOTATION } from './sandbox-object.ts';
+import { IMAGE_ANNOTATION, podNameOf, type SandboxObject, STATE_ANNOTATION } from './sandbox-object.ts';
 import { VOLUME } from './sandbox-objects.ts';
 import type { WarmPool } from './warm-pool.ts';
 
@@ -26,7 +29,14 @@ export interface Taken {
   readonly object: SandboxObject;
   readonly secret: StartSecret;
   /** Of an object of the warm pool, which becomes the instance's own when the start ends. */
-  readonly fromPool?: { readonly pool: WarmPool; readonly podTemplate: object };
+  readonly fromPool?: FromPool;
+}
+
+interface FromPool {
+  readonly pool: WarmPool;
+  readonly podTemplate: object;
+  /** Undefined when it was not seen to run, as when the pool was empty: the start waits for it. */
+  readonly pod: ReachedPod | undefined;
 }
 
 export interface StartOrder {
@@ -36,9 +46,9 @@ export interface StartOrder {
   readonly signal: AbortSignal;
 }
 
-function makeSecret({ parts, instance, spec }: StartOrder, owner?: OwnerReference): Promise<StartSecret> {
+function makeSecret({ parts, instance, spec }: StartOrder): Promise<StartSecret> {
   const token = randomBytes(32).toString('hex');
-  return parts.world.secrets.make(instance, { token, spec }, NEVER_ABORTED, owner);
+  return parts.world.secrets.make(instance, { token, spec }, NEVER_ABORTED);
 }
 
 async function ownerOf(
@@ -58,18 +68,41 @@ export async function takeNewSandbox(order: StartOrder, image: string): Promise<
 /** Undefined when the start needs another pod than those of the pool, or when there is no pool. */
 async function takeFromPool(order: StartOrder, image: string): Promise<Taken | undefined> {
   const { parts, instance, spec, signal } = order;
-  const { world, objects, pool } = parts;
+  const { world, objects, connections, pool } = parts;
   if (pool?.isThere !== true || !isOfPool(world, instance, image, spec.resources)) return undefined;
-  const name = await pool.claim(instance, signal);
+  const [name, secret] = await settled(pool.claim(instance, signal), makeSecret(order));
   if (name === undefined) return undefined;
   signal.throwIfAborted();
+  // Nothing is said to the agent yet. What a server leaves that dies here is found: claim and Secret have the labels of the
+  // instance, and the Sandbox belongs to the claim.
+  connections.preconnect(name);
+  const looking = runningPod(world, name, signal);
   const metadata = { labels: labelsOf(world.home, instance), annotations: startingWith(image) };
-  const object = await objects.change(name, { metadata }, NEVER_ABORTED);
-  const owner = await ownerOf(parts, object, signal);
-  // The Sandbox has the labels of the instance, so nothing is lost when this server dies now.
-  const [secret] = await Promise.all([makeSecret(order, owner), pool.beginRemoval(instance, signal)]);
+  const [object] = await settled(
+    objects.change(name, { metadata }, NEVER_ABORTED),
+    pool.beginRemoval(instance, signal),
+  );
+  await world.secrets.giveTo(instance, await ownerOf(parts, object, signal), NEVER_ABORTED);
   const podTemplate = podTemplateOf(world, instance, image, spec.resources);
-  return { object, secret, fromPool: { pool, podTemplate } };
+  const seen = await looking;
+  const pod = seen?.name === podNameOf(object) ? seen : undefined;
+  return { object, secret, fromPool: { pool, podTemplate, pod } };
+}
+
+/** Both at the same time. When one fails, the other has ended too: nothing is made after the start has failed. */
+async function settled<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([first, second]);
+  return Promise.all([first, second]);
+}
+
+/** A pod of the pool has the name of its Sandbox. Undefined when the cluster does not say that it runs. */
+async function runningPod(
+  { pods }: PodWorld,
+  name: string,
+  signal: AbortSignal,
+): Promise<ReachedPod | undefined> {
+  const pod = await pods.find(name, signal).catch(() => undefined);
+  return pod !== undefined && podState(pod).is === 'running' ? reachedPod(pod) : undefined;
 }
 
 function isOfPool(world: PodWorld, instance: Instance, image: string, resources: Resources): boolean {

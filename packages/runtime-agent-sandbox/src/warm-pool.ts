@@ -32,6 +32,9 @@ const FINALIZER = 'torpor.dev/claim';
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
 
+/** So that the first requests to a new sandbox do not wait for the controllers that see the claim go. */
+const LET_GO_MS = 1_000;
+
 /** Reasons of a claim for which no Sandbox will come: the pool was deleted. */
 const NO_POOL: ReadonlySet<string> = new Set(['WarmPoolNotFound', 'TemplateNotFound']);
 
@@ -54,6 +57,7 @@ export class WarmPool {
   readonly #blueprint: object;
   readonly #stopping = new AbortController();
   #making: Promise<void> | undefined;
+  readonly #removals = new Set<Promise<void>>();
   /** From which the credentials of the waiting agents are derived. */
   #key = '';
   #isThere = false;
@@ -77,6 +81,7 @@ export class WarmPool {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#making;
+    await Promise.all(this.#removals);
   }
 
   async #make(): Promise<void> {
@@ -204,6 +209,23 @@ export class WarmPool {
     const path = `${this.#path('sandboxclaims')}/${objectName(instance)}`;
     const ask = { what: 'delete the claim', body: { metadata: { finalizers: null } }, signal };
     await this.#world.cluster.patch(path, ask).catch(unlessAbsent);
+  }
+
+  /**
+   * Ends the removal of a claim whose Sandbox belongs to the instance, a moment after the start. A claim that is left, because the
+   * server dies or the cluster does not answer, has no effect; the destruction of the instance finds and removes it.
+   */
+  letGo(instance: Instance): void {
+    const removal: Promise<void> = this.#letGo(instance).finally(() => this.#removals.delete(removal));
+    this.#removals.add(removal);
+  }
+
+  async #letGo(instance: Instance): Promise<void> {
+    const { clock, report } = this.#world;
+    await clock.sleep(LET_GO_MS, this.#stopping.signal).catch(() => {});
+    await this.endRemoval(instance, NEVER_ABORTED).catch((error: unknown) =>
+      report('the claim of a sandbox could not be removed', { sandboxId: instance.sandboxId, error }),
+    );
   }
 
   /** The claims of starts that a server did not complete. */

@@ -147,8 +147,12 @@ export class KubernetesRuntime implements Runtime {
 
   async observe(instance: Instance, signal: AbortSignal): Promise<Observation> {
     try {
-      const pod = await findPod(await this.#placeOf(instance, signal), instance, signal);
-      return pod === undefined ? gone('the cluster has no pod of it: the pod was deleted') : observed(pod);
+      const place = await this.#placeOf(instance, signal);
+      const pod = await findPod(place, instance, signal);
+      if (pod === undefined) return gone('the cluster has no pod of it: the pod was deleted');
+      const observation = observed(pod);
+      if (observation.is === 'running') place.connections.sawRunning(instance, pod.metadata.uid);
+      return observation;
     } catch (thrown) {
       return { is: 'unknown', why: TorporError.from(thrown).message };
     }
