@@ -27,7 +27,7 @@ const rounds = numberOf('rounds', 5);
 
 const PARTS: Readonly<Record<(typeof parts)[number], (cluster: BenchCluster) => Promise<void>>> = {
   wake: (cluster) => wakes(cluster, { megabytes: numberOf('megabytes', 50), rounds }),
-  beside: (cluster) => besideReplication(cluster, { megabytes: 200, rounds }),
+  beside: (cluster) => besideReplication(cluster, { megabytes: 400, rounds }),
   drain: (cluster) => drain(cluster, numberOf('drain', 6)),
 };
 

@@ -5,11 +5,10 @@ import { row, time, timesOf } from '../measure.ts';
 import { type BenchCluster, pause, request } from './nodes.ts';
 
 const MOST = 1.2;
+/** The end of the other sandbox's instance, after its pause, slows a wake too, with or without a store. It is over then. */
+const PAUSE_OVER_MS = 1_000;
 
-/**
- * Wakes a small sandbox while nothing else happens, and while the memory of another one is uploaded, in turns. The wake does not
- * come right after the pause of the other one: the end of its instance slows a wake too, with or without a store.
- */
+/** Wakes a small sandbox while nothing else happens, and in the middle of the upload of another one's memory, in turns. */
 export async function besideReplication(
   cluster: BenchCluster,
   { megabytes, rounds }: { readonly megabytes: number; readonly rounds: number },
@@ -45,6 +44,7 @@ export async function besideReplication(
     }
     await sandboxes.pause(large);
     while (!(await isUploadingMemory()) && Number(await waiting()) > 0) await delay(20);
+    await delay(PAUSE_OVER_MS);
     const took = await wake();
     // An upload that had ended before the wake says nothing.
     if (Number(await waiting()) > 0) beside.push(took);

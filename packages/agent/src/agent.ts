@@ -64,6 +64,11 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
     shared: root === undefined ? undefined : { sandboxId: identity.sandboxId, agentPid: process.pid },
   });
   const processes = { table, users, identity, paths, pipes, env: process.env };
+  const warmUp = async () => {
+    await Promise.all([pipes.warmUp(), loadTerminals().catch(() => {})]);
+    // Shrinks the memory image of every sandbox. Present only when Node runs with `--expose-gc`.
+    globalThis.gc?.();
+  };
   const server = createServer(
     // Uploads and streams of input may take any time.
     { requestTimeout: 0, keepAliveTimeout: 75_000, keepAlive: true },
@@ -84,15 +89,12 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
       limitProcesses: async (most) => options.ownMachine && (await processLimit.set(most)),
       showProcessors: async (count) => options.ownMachine && (await processors.set(count)),
       trustAuthority: (authority) => options.ownMachine && trustAuthority(authority),
-      warmUp: async () => {
-        await Promise.all([pipes.warmUp(), loadTerminals().catch(() => {})]);
-        // Shrinks the memory image of every sandbox. Present only when Node runs with `--expose-gc`.
-        globalThis.gc?.();
-      },
+      warmUp,
     }),
   );
   const bound = await listen(server, options.listen);
   await sudo?.renew();
+  if (options.warmUp) void warmUp();
   return {
     address: 'path' in bound ? `unix:${bound.path}` : `${bound.host}:${bound.port}`,
     user: own,

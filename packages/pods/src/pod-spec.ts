@@ -143,7 +143,7 @@ export function podSpec(order: PodOrder): Record<string, unknown> {
 function agentFlags({ sandboxId }: PodOrder): string[] {
   return [
     ...['--listen', `0.0.0.0:${AGENT_PORT}`, '--user', USER, '--home', HOME],
-    ...(sandboxId === undefined ? [] : ['--sandbox-id', sandboxId]),
+    ...(sandboxId === undefined ? ['--warm-up'] : ['--sandbox-id', sandboxId]),
     // With the home directory, the records of delivered turns survive where it is on a volume.
     ...['--credential-file', `${RUN}/credential`, '--state-dir', `${HOME}/.torpor`],
   ];

@@ -66,6 +66,7 @@ describe('a warm pool', () => {
     expect(pool?.spec).toMatchObject({ replicas: 3, sandboxTemplateRef: { name: template?.metadata.name } });
     const text = JSON.stringify(template?.spec);
     expect(text).not.toContain('--sandbox-id');
+    expect(text).toContain('--warm-up');
     const { spec } = (template?.spec?.['podTemplate'] ?? {}) as { spec?: Record<string, object[]> };
     expect(JSON.stringify(spec?.['initContainers'])).toContain('"fieldPath":"metadata.uid"');
     expect(JSON.stringify(spec?.['containers'])).not.toContain('POD_UID');

@@ -131,8 +131,6 @@ async function init(parts: RouteParts, request: IncomingMessage, response: Serve
     succeeded: describeSucceeded(parts.processes.table),
   });
   answerJson(response, 200, toJson(InitResponseSchema, answer));
-  // A command mostly follows, and its pipes take longer than the rest of its start.
-  void parts.processes.pipes.warmUp();
 }
 
 async function readMessage<D extends DescMessage>(

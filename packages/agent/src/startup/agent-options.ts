@@ -26,6 +26,8 @@ export interface AgentOptions {
   /** The name by which clients call the agent's own user, whom the image of a container may not know. */
   readonly user: string | undefined;
   readonly home: string | undefined;
+  /** Makes what the first command needs before anything asks for it: the agent waits in a warm pool. */
+  readonly warmUp: boolean;
 }
 
 /** Removed from the environment once read, so that no child process inherits it. */
@@ -46,6 +48,7 @@ export function readOptions(argv: readonly string[], env: NodeJS.ProcessEnv): Ag
     processorsDir: values['processors-dir'],
     user: values.user,
     home: values.home,
+    warmUp: values['warm-up'] ?? false,
   };
 }
 
@@ -65,6 +68,7 @@ function parse(argv: readonly string[]) {
         'processors-dir': { type: 'string' },
         user: { type: 'string' },
         home: { type: 'string' },
+        'warm-up': { type: 'boolean' },
       },
     });
   } catch (cause) {
