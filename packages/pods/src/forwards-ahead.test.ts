@@ -30,7 +30,7 @@ describe('port-forwards that are opened ahead', () => {
     expect(await flowing).toEqual(['answer']);
   });
 
-  it('are not given to anybody when the pod has ended them meanwhile', async () => {
+  it('are not taken when the pod has ended them meanwhile', async () => {
     ahead.add('pod');
     await Promise.resolve();
     opened[0]?.end();
@@ -38,7 +38,7 @@ describe('port-forwards that are opened ahead', () => {
     expect(await ahead.take('pod')).toBeUndefined();
   });
 
-  it('are closed when nobody has taken them for some seconds', async () => {
+  it('are closed when no caller has taken them for some seconds', async () => {
     ahead.add('pod');
     clock.advance(10_000);
     await expect.poll(() => opened[0]?.destroyed).toBe(true);

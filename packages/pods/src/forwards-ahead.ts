@@ -25,7 +25,7 @@ export class ForwardsAhead {
     this.#open = open;
   }
 
-  /** Never fails: whoever finds none opens a port-forward, and sees why that fails. */
+  /** Never fails: a caller that finds no port-forward opens one, and gets the error. */
   add(pod: string): void {
     if (this.#waiting.has(pod)) return;
     const ahead = { stream: this.#open(pod).catch(() => undefined), removed: new AbortController() };

@@ -40,8 +40,8 @@ const INDEX = 'pieces.json';
 /** Larger pieces compress hardly better, and a small image would not keep all cores busy. */
 const PIECE_BYTES = 2 * 1024 * 1024;
 /**
- * One piece for each processor, and one that is read or written meanwhile. More pieces at once would take memory and not be ready
- * sooner. The limit leaves most threads of Node's pool to other work with files (`bin/torpor.mjs` of the CLI sets their number).
+ * Each processor compresses a piece, and another piece is read or written meanwhile. More pieces at once would take memory and
+ * not be ready sooner. The limit leaves most threads of Node's pool to other work with files (`bin/torpor.mjs` of the CLI sets their number).
  */
 const AT_ONCE = Math.min(4, availableParallelism() + 1);
 /** Room for a piece in either form: an incompressible piece grows by less than the added bytes. */
