@@ -24,6 +24,7 @@ import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import {
   type CheckpointStore,
+  type ContentPart,
   type ContentSelection,
   isSelected,
   type LocalCopies,
@@ -33,7 +34,7 @@ import {
   type Staging,
   type StoredCheckpoint,
   type StoredSeal,
-  selectsLayers,
+  selectsLayersOf,
   systemClock,
   type Verified,
 } from '@torpor/engine';
@@ -357,7 +358,16 @@ class DirectoryStore implements LayeredCheckpointStore {
       signal?.throwIfAborted();
       await this.#moveIntoPlace(id);
     });
-    return { manifest: written.manifest, bytes: allocatedBytes(nodes) };
+    const bytes = allocatedBytes(nodes) + (await this.#ownPageBytes(id, contents));
+    return { manifest: written.manifest, bytes };
+  }
+
+  /** The bytes of the page layers that the checkpoint brings. They were part of the content in earlier versions. */
+  async #ownPageBytes(id: CheckpointId, contents: readonly ContentPart[]): Promise<number> {
+    const pages = contents.flatMap(({ name, layers }) => (name === 'layers' ? [] : layers));
+    const own = pages.filter(({ owner }) => owner === id);
+    const seals = await Promise.all(own.map(({ id: layer }) => this.layerStore.layers.inspect(layer)));
+    return seals.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
   /** The atomic step of a seal. A failed sync undoes the rename, so that a failed seal leaves the checkpoint staged. */
@@ -378,7 +388,7 @@ class DirectoryStore implements LayeredCheckpointStore {
   async #resealExisting(id: CheckpointId, place: Place): Promise<StoredSeal> {
     await mapWriteErrors(place, this.#pathOf('sealed', id), () => this.#syncParents());
     const { manifest, nodes } = await this.#inspect(id);
-    return { manifest, bytes: allocatedBytes(nodes) };
+    return { manifest, bytes: allocatedBytes(nodes) + (await this.#ownPageBytes(id, manifest.contents)) };
   }
 
   async #syncParents(): Promise<void> {
@@ -402,33 +412,58 @@ class DirectoryStore implements LayeredCheckpointStore {
       nodes.map((node) => node.entry),
       place,
     );
-    if (selectsLayers(selection)) await this.#inspectLayers(id, sealed.manifest);
+    await this.#inspectLayers(id, sealed.manifest, selection);
     return { ...sealed, nodes };
   }
 
-  async #inspectLayers(id: CheckpointId, { contents }: Manifest): Promise<void> {
-    const layers = contents.flatMap((part) => part.layers);
-    const looks = layers.map((layer) => this.layerStore.layers.inspect(layer.id, layer.nonce));
-    await Promise.all(looks).catch((thrown: unknown) => this.#withCheckpointId(id, thrown));
+  async #inspectLayers(
+    id: CheckpointId,
+    { contents }: Manifest,
+    selection: ContentSelection | undefined,
+  ): Promise<void> {
+    const looks = contents
+      .filter((part) => selectsLayersOf(part, selection))
+      .flatMap((part) =>
+        part.layers.map((layer) =>
+          this.layerStore.layers
+            .inspect(layer.id, layer.nonce)
+            .catch((thrown: unknown) => this.#withPlace(id, part, thrown)),
+        ),
+      );
+    await Promise.all(looks);
   }
 
-  /** Verifies the layers that this checkpoint owns. Other layers are verified with the checkpoints that own them. */
+  /**
+   * Verifies the layers of files that this checkpoint owns; the others are verified with the checkpoints that own them. Verifies
+   * all page layers of the memory, because the checkpoint that owns one may have been deleted.
+   */
   async #verifyLayers(
     id: CheckpointId,
     { contents }: Manifest,
+    selection: ContentSelection | undefined,
     signal: AbortSignal | undefined,
     giveWay: GiveWay | undefined,
   ): Promise<void> {
-    const own = contents.flatMap((part) => part.layers).filter(({ owner }) => owner === id);
-    for (const layer of own) {
-      const verified = this.layerStore.layers.verify(layer.id, signal, 'record', giveWay);
-      await verified.catch((thrown: unknown) => this.#withCheckpointId(id, thrown));
+    for (const part of contents.filter((one) => selectsLayersOf(one, selection))) {
+      for (const layer of part.layers) {
+        if (part.name === 'layers' && layer.owner !== id) continue;
+        const verified = this.layerStore.layers.verify(layer.id, signal, 'record', giveWay);
+        await verified.catch((thrown: unknown) => this.#withPlace(id, part, thrown));
+      }
     }
   }
 
-  #withCheckpointId(id: CheckpointId, thrown: unknown): never {
+  /** For a layer that is not of files, `entry` names the part at fault, instead of the entry of the layer. */
+  #withPlace(id: CheckpointId, { name, top }: ContentPart, thrown: unknown): never {
     if (!(thrown instanceof TorporError)) throw thrown;
-    throw thrown.with({ checkpointId: id, details: { location: this.location(id) } });
+    const location = this.location(id);
+    if (name === 'layers') throw thrown.with({ checkpointId: id, details: { location } });
+    const { code, message, details } = thrown.toBody();
+    throw new TorporError(code, message, {
+      checkpointId: id,
+      details: { ...details, location, entry: top[0] },
+      cause: thrown,
+    });
   }
 
   /** The layers of sealed checkpoints that have no claim. Undefined when a manifest cannot be read. */
@@ -458,7 +493,7 @@ class DirectoryStore implements LayeredCheckpointStore {
     const found = entries.map(({ path }) => byPath.get(path) ?? null);
     const merged = mergeDigests(recorded, found, entries, place);
     if (merged.isNew) await recordDigests(this.#fs, directory, sha256, merged.digests, place);
-    if (selectsLayers(selection)) await this.#verifyLayers(id, manifest, signal, giveWay);
+    await this.#verifyLayers(id, manifest, selection, signal, giveWay);
     const digested = nodes.reduce((sum, { entry }) => sum + entry.bytes, 0);
     const withDigests = entries.map((entry, index) => {
       const digest = found[index];

@@ -159,6 +159,31 @@ describe('a replicated checkpoint', () => {
     await store.layerStore.programs.verify(RUNSC);
   });
 
+  it('brings the page layers of its memory with it', async () => {
+    const { layers } = store.layerStore;
+    id = newCheckpointId();
+    const staging = await store.stage(id);
+    await mkdir(join(staging.path, 'memory'));
+    const pages = await layers.create();
+    await writeFile(join(layers.path(pages), 'pages'), randomBytes(10_000));
+    const { nonce } = await layers.seal(pages, signal, { recordsSizes: true });
+    await store.layerStore.claim(id, { layers: [pages], runsc: null, tools: null });
+    const memory = { name: 'memory', encoding: 'packed', top: ['memory'] } as const;
+    await store.seal(staging, {
+      ...manifestFor(id),
+      contents: [{ ...memory, layers: [{ id: pages, nonce, owner: id }] }],
+    });
+    const before = await store.verify(id);
+    objects = await uploadAll();
+    for (const name of ['sealed', 'layers', 'references']) await rm(at('local', name), { recursive: true });
+    const keys = await readDataKeys(at('data-key'));
+    if (keys === undefined) throw new Error('The data keys are gone.');
+    await openWith(keys);
+
+    expect(await fetchKinds()).toEqual(['layer', 'memory', 'record']);
+    expect(await store.verify(id)).toEqual(before);
+  });
+
   it('comes back when it has nothing but layers, as one of files alone', async () => {
     const [owner, source] = [id, layer];
     id = newCheckpointId();

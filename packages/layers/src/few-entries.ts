@@ -4,6 +4,7 @@
  */
 import { constants, type Stats } from 'node:fs';
 import { lstat, open, readdir } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
 import { forEachBounded } from '@torpor/host';
 
 /** From some hundred entries on, one sync of the whole file system is faster on an idle machine. */
@@ -63,4 +64,10 @@ export async function syncEntries(entries: readonly TreeEntry[], signal?: AbortS
     },
     signal,
   );
+}
+
+/** The sizes of the files that lie directly in `top`, by name. */
+export function sizesAtTop(top: string, entries: readonly TreeEntry[]): Record<string, number> {
+  const files = entries.filter(({ path, stats }) => stats.isFile() && dirname(path.toString()) === top);
+  return Object.fromEntries(files.map(({ path, stats }) => [basename(path.toString()), stats.size]));
 }

@@ -27,6 +27,13 @@ export interface SealRecord {
   readonly entries: number;
   /** Allocated blocks on the file system where the layer was sealed, each file once. */
   readonly bytes: number;
+  /** The sizes of the files at the top of the layer, by name, where the seal was asked for them. `inspect` compares them. */
+  readonly sizes?: Readonly<Record<string, number>>;
+}
+
+export interface SealOptions {
+  /** Records the sizes of the files at the top of the layer. For a layer of few files. */
+  readonly recordsSizes?: boolean;
 }
 
 export interface Usage {
@@ -97,7 +104,7 @@ export interface Layers {
    * When this resolves, the layer survives a power loss. The caller makes sure that nothing writes to the layer while this
    * runs or later. Sealing a sealed layer changes nothing and returns its record.
    */
-  seal(id: LayerId, signal?: AbortSignal): Promise<SealRecord>;
+  seal(id: LayerId, signal?: AbortSignal, options?: SealOptions): Promise<SealRecord>;
   /**
    * Copies the files of the open layer `from`, to which nothing writes meanwhile, into the new open layer `to`, which is not
    * mounted. The copy looks the same as a lower layer: whiteouts, overlay attributes, hard links and times are kept. It

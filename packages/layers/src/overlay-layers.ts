@@ -20,14 +20,23 @@ import {
 } from '@torpor/host';
 import { TorporError } from '@torpor/protocol';
 import { compareContents, compareCount, recordContents, recordedContents } from './contents-record.ts';
-import { areSyncable, readFewEntries, syncEntries } from './few-entries.ts';
+import { areSyncable, readFewEntries, sizesAtTop, syncEntries } from './few-entries.ts';
 import { canReflink, copyFiles, removeByProgram, syncFileSystem } from './file-programs.ts';
 import { readContents } from './layer-contents.ts';
 import { CONTENTS, FILES, filesPath, layerOf, layerPath, WORK } from './layer-directory.ts';
 import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';
 import { type LayerId, makeLayerId } from './layer-id.ts';
 import { sealedUsageOf, usageOf } from './layer-usage.ts';
-import type { Layers, ListedLayer, MountedStack, SealRecord, Unmounted, Usage, Verified } from './layers.ts';
+import type {
+  Layers,
+  ListedLayer,
+  MountedStack,
+  SealOptions,
+  SealRecord,
+  Unmounted,
+  Usage,
+  Verified,
+} from './layers.ts';
 import { mergeFiles } from './merge.ts';
 import { mountOverlay, optionsFor, realPathOf, stackOf, stacksOf, topmostAt } from './overlay-mount.ts';
 import { packDirectory, unpackDirectory } from './pack.ts';
@@ -129,7 +138,7 @@ class OverlayLayers implements Layers {
     await mapWriteErrors(this.#place(id), () => syncFileSystem(this.path(id), signal));
   }
 
-  seal(id: LayerId, signal?: AbortSignal): Promise<SealRecord> {
+  seal(id: LayerId, signal?: AbortSignal, options: SealOptions = {}): Promise<SealRecord> {
     return this.#changes.run(id, async () => {
       const place = this.#place(id);
       if (await isSealed(this.#pathOf(id))) {
@@ -138,7 +147,7 @@ class OverlayLayers implements Layers {
         return this.#seals.read(this.#pathOf(id), place);
       }
       if (!(await exists(this.path(id)))) throw conflict(place, 'is not there');
-      return this.#sealIn(this.#pathOf(id), id, signal);
+      return this.#sealIn(this.#pathOf(id), id, signal, options);
     });
   }
 
@@ -315,7 +324,12 @@ class OverlayLayers implements Layers {
     }
   }
 
-  async #sealIn(directory: string, layerId: LayerId, signal?: AbortSignal): Promise<SealRecord> {
+  async #sealIn(
+    directory: string,
+    layerId: LayerId,
+    signal?: AbortSignal,
+    { recordsSizes = false }: SealOptions = {},
+  ): Promise<SealRecord> {
     const files = join(directory, FILES);
     return mapWriteErrors({ layerId, path: directory }, async () => {
       const few = await readFewEntries(files);
@@ -327,7 +341,8 @@ class OverlayLayers implements Layers {
       const [usage] = await allDone(sealedUsageOf(files, few, signal), sync());
       signal?.throwIfAborted();
       const nonce = Buffer.from(this.#options.randomBytes(16)).toString('hex');
-      const record = { layerId, nonce, sealedAt: this.#options.clock.now(), ...usage };
+      const sizes = recordsSizes ? { sizes: sizesAtTop(files, few ?? []) } : {};
+      const record = { layerId, nonce, sealedAt: this.#options.clock.now(), ...usage, ...sizes };
       await writeSeal(directory, record);
       return record;
     });

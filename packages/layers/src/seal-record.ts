@@ -3,7 +3,7 @@
  * only if its checksum matches and it names this layer.
  *
  * The record also has the mode, owner and mtime of the layer's top directory. An entry that is added to or removed from that
- * directory changes its mtime, so one `lstat` shows such a change.
+ * directory changes its mtime, so one `lstat` shows such a change. Of a layer with few files it may have their sizes too.
  */
 import { type BigIntStats, constants, lstatSync } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
@@ -32,6 +32,7 @@ const sealSchema = z.object({
   sealedAt: z.number(),
   entries: z.number(),
   bytes: z.number(),
+  sizes: z.record(z.string(), z.number()).exactOptional(),
   top: topSchema,
 });
 type Seal = z.infer<typeof sealSchema>;
@@ -62,13 +63,17 @@ export class SealReader {
   /** Checks the record against the layer, without walking through its files. */
   async read(directory: string, place: Place): Promise<SealRecord> {
     const known = this.#known.get(directory);
-    if (known !== undefined && isAsBefore(directory, known)) return recordOf(known.seal);
+    if (known !== undefined && isAsBefore(directory, known)) {
+      await requireSizes(directory, known.seal, place);
+      return recordOf(known.seal);
+    }
     const [top, file] = await Promise.all([topOf(directory, place), fileFingerprint(directory)]);
     const at = { ...place, entry: SEAL };
     const seal = parse(await readText(directory, at), at);
     if (!isSameTop(seal.top, topFingerprint(top))) {
       throw corrupt({ ...place, entry: FILES }, 'was changed after the layer was sealed');
     }
+    await requireSizes(directory, seal, place);
     // If the file changed between stat and read, the stale stat makes the next call read the file again.
     if (file !== undefined) this.#known.set(directory, { file, seal });
     return recordOf(seal);
@@ -100,6 +105,15 @@ function isAsBefore(directory: string, { file, seal }: KnownSeal): boolean {
   });
   if (top?.isDirectory() !== true || now === undefined) return false;
   return fingerprintOf(now) === file && isSameTop(seal.top, topFingerprint(top));
+}
+
+async function requireSizes(directory: string, { sizes = {} }: Seal, place: Place): Promise<void> {
+  const looks = Object.entries(sizes).map(async ([name, size]) => {
+    const at = { ...place, entry: `${FILES}/${name}` };
+    const found = await mapReadErrors(at, () => lstat(join(directory, FILES, name)));
+    if (!found.isFile() || found.size !== size) throw corrupt(at, 'has another size than when it was sealed');
+  });
+  await Promise.all(looks);
 }
 
 async function topOf(directory: string, place: Place) {

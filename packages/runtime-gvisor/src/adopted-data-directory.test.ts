@@ -7,6 +7,7 @@ import { nextOf, paused, startFrom, unhurried } from '@torpor/engine/testing';
 import { isId } from '@torpor/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
+import { keepPagesInContent } from '../testing/pages-in-content.ts';
 import { needsOf } from './checkpoint-needs.ts';
 import { InstanceFiles } from './instance/instance-files.ts';
 
@@ -29,6 +30,7 @@ describe.skipIf(why !== null)('a data directory of version 1', () => {
   ): Promise<void> {
     const gvisor = join(world.dataDir, 'gvisor');
     const store = join(world.dataDir, 'checkpoints');
+    for (const checkpoint of checkpoints) await keepPagesInContent(checkpoint);
     await rename(join(store, 'programs', 'runsc'), join(gvisor, 'runsc'));
     await rename(join(store, 'programs', 'tools'), join(gvisor, 'guest'));
     const record = new InstanceFiles(join(gvisor, 'instances')).paths(running).record;

@@ -4,15 +4,15 @@
  * memory (docs/architecture.md, "Warm sleep"). Otherwise the upper layer itself is sealed.
  */
 import { access } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { Captured, Instance, LayerReference, Staging, Warmth } from '@torpor/engine';
 import { allDone } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
-import { describeCapture, MEMORY, writeSecrets } from './checkpoint-needs.ts';
+import { describeCapture, writeSecrets } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
+import { layersOf, type PageTarget, packMemory } from './pack-memory.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 import { noSuchInstance } from './start.ts';
 import { whyNotCopied, whyNotWarm } from './warm/warm-bounds.ts';
@@ -91,8 +91,8 @@ export async function captureInstance(
   if (state !== 'frozen') throw new TorporError('conflict', 'Only a frozen instance can be captured.');
   if (mode === 'files') {
     await ctx.runsc.cancelImage(record.container.id);
-    const layers = await sealFiles(ctx, instance, record, staging, signal);
-    const captured = describeCapture(ctx, record, layers, staging.checkpointId, false);
+    const layers = await sealFiles(ctx, instance, record, staging, NO_PAGES, signal);
+    const captured = describeCapture(ctx, record, layers, staging.checkpointId, null);
     return { record, captured, warmth: { warm: false, why: 'only its files were kept' } };
   }
   // The files are measured while the memory is written, and copied only after that: the sentry writes dirty files back
@@ -100,17 +100,21 @@ export async function captureInstance(
   const whyCold = whyStaysCold(ctx, record, signal);
   const image = await writeMemory(ctx, record, staging, signal);
   const why = await whyCold;
-  const [, { layers, warmth }] = await allDone(
-    ctx.images.pack(image, join(staging.path, MEMORY), signal),
-    keepFiles(ctx, instance, record, staging, why, signal),
+  const target: PageTarget = { own: await ctx.layers.create(), below: record.pages };
+  const [pages, { layers, warmth }] = await allDone(
+    packMemory(ctx, image, target, staging, signal),
+    keepFiles(ctx, instance, record, staging, { why, pages: layersOf(target) }, signal),
     why === null ? cutOff(ctx, record) : undefined,
   ).catch(async (thrown: unknown) => {
-    await ctx.images.evict(staging.checkpointId);
+    await allDone(ctx.images.evict(staging.checkpointId), ctx.layers.remove(target.own));
     throw thrown;
   });
-  const captured = describeCapture(ctx, record, layers, staging.checkpointId, true);
+  const captured = describeCapture(ctx, record, layers, staging.checkpointId, pages);
   return { record, captured, warmth };
 }
+
+/** A capture of files alone claims no page layers. */
+const NO_PAGES: readonly LayerId[] = [];
 
 /**
  * Sets the network policy of a frozen instance that may be kept to "nothing is allowed", and removes the rule of the firewall
@@ -151,14 +155,14 @@ async function keepFiles(
   instance: Instance,
   record: InstanceRecord,
   staging: Staging,
-  whyCold: string | null,
+  { why: whyCold, pages }: { readonly why: string | null; readonly pages: readonly LayerId[] },
   signal: AbortSignal,
 ): Promise<{ readonly layers: LayerReference[]; readonly warmth: Warmth }> {
   let why = whyCold;
   if (why === null) {
     try {
       return {
-        layers: await sealCopy(ctx, instance, record, staging, signal),
+        layers: await sealCopy(ctx, instance, record, staging, pages, signal),
         warmth: { warm: true },
       };
     } catch (thrown) {
@@ -166,7 +170,7 @@ async function keepFiles(
       why = notCopied(thrown);
     }
   }
-  const layers = await sealFiles(ctx, instance, record, staging, signal);
+  const layers = await sealFiles(ctx, instance, record, staging, pages, signal);
   return { layers, warmth: { warm: false, why } };
 }
 
@@ -221,11 +225,12 @@ async function sealFiles(
   instance: Instance,
   record: InstanceRecord,
   { checkpointId: checkpoint, path }: Staging,
+  pages: readonly LayerId[],
   signal: AbortSignal,
 ): Promise<LayerReference[]> {
   await requireStaging(path);
   await ctx.files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'upper' } });
-  await claimStack(ctx, record, record.upper, checkpoint);
+  await claimStack(ctx, record, record.upper, checkpoint, pages);
   return sealTop(ctx, record, record.upper, checkpoint, signal);
 }
 
@@ -238,13 +243,17 @@ async function sealCopy(
   instance: Instance,
   record: InstanceRecord,
   { checkpointId: checkpoint, path }: Staging,
+  pages: readonly LayerId[],
   signal: AbortSignal,
 ): Promise<LayerReference[]> {
   const { layers, files } = ctx;
   await requireStaging(path);
   const copy = await layers.create();
   try {
-    await allDone(claimStack(ctx, record, copy, checkpoint), layers.copyInto(copy, record.upper, signal));
+    await allDone(
+      claimStack(ctx, record, copy, checkpoint, pages),
+      layers.copyInto(copy, record.upper, signal),
+    );
     const references = await sealTop(ctx, record, copy, checkpoint, signal);
     await ctx.diskProjects?.copied(record.upper, copy);
     await files.write(instance, { ...record, capturedFor: { checkpoint, sealed: 'copy' } });
@@ -260,16 +269,20 @@ function requireStaging(path: string): Promise<void> {
   return mapWriteErrors(path, () => access(path));
 }
 
-/** The claim is written before the top layer is sealed. After a crash, every sealed layer can be traced to a checkpoint. */
+/**
+ * The claim is written before the top layer is sealed. After a crash, every sealed layer of files can be traced to a
+ * checkpoint. It names every page layer that the memory may refer to, because the memory is packed meanwhile.
+ */
 function claimStack(
   { layerStore }: RuntimeContext,
   record: InstanceRecord,
   top: LayerId,
   checkpoint: CheckpointId,
+  pages: readonly LayerId[],
 ): Promise<void> {
   const { merged, runsc, tools } = record;
   const own: LayerId[] = merged === null ? [top] : [top, merged];
-  const layers = [...own, ...layersBelow(record).map(({ id }) => id)];
+  const layers = [...own, ...layersBelow(record).map(({ id }) => id), ...pages];
   return layerStore.claim(checkpoint, { layers, runsc, tools });
 }
 
@@ -307,6 +320,6 @@ export async function captureDeadInstance(
 ): Promise<Captured> {
   await ctx.runsc.killProcesses(record.container, signal);
   await ctx.layers.unmount(record.rootfs);
-  const layers = await sealFiles(ctx, instance, record, staging, signal);
-  return describeCapture(ctx, record, layers, staging.checkpointId, false);
+  const layers = await sealFiles(ctx, instance, record, staging, NO_PAGES, signal);
+  return describeCapture(ctx, record, layers, staging.checkpointId, null);
 }

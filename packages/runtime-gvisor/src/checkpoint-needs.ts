@@ -20,6 +20,8 @@ const needsSchema = z.object({
   root: z.enum(['base', 'own'] satisfies RootKind[]),
   /** Newest first. */
   layers: z.array(layerReferenceSchema).min(1).readonly(),
+  /** The page layers of the memory, the checkpoint's own first. Empty without memory, and in checkpoints of earlier versions. */
+  pages: z.array(layerReferenceSchema).readonly().default([]),
   /** For a template with an own root: the digest of what its bottom layer was made from. */
   rootDigest: z.string().nullable().default(null),
   /** The fields below are for the memory image: it can be restored only where all of them are the same. */
@@ -50,23 +52,25 @@ const LAYERS_NOTE = 'layers.json';
 /** A start from files reads nothing of the content directory: files are in layers. */
 export const MEMORY_ENTRIES: readonly string[] = [MEMORY, SECRETS, LAYERS_NOTE];
 
-/** The parts of a checkpoint with memory, besides its layers. */
-const MEMORY_PARTS: readonly ContentPart[] = [
-  { name: 'memory', encoding: 'packed', top: [MEMORY], layers: [] },
-  { name: 'secrets', encoding: 'whole', top: [SECRETS], layers: [] },
-];
+/** The parts of a checkpoint with memory, besides the layers of its files. */
+function memoryParts(pages: readonly LayerReference[]): readonly ContentPart[] {
+  return [
+    { name: 'memory', encoding: 'packed', top: [MEMORY], layers: pages },
+    { name: 'secrets', encoding: 'whole', top: [SECRETS], layers: [] },
+  ];
+}
 
 function layersPart(layers: readonly LayerReference[]): ContentPart {
   return { name: 'layers', encoding: 'whole', top: [], layers };
 }
 
-/** What was captured of an instance: the checkpoint's parts, needs and contents. */
+/** What was captured of an instance: the checkpoint's parts, needs and contents. `pages` is null without memory. */
 export function describeCapture(
   { processor }: RuntimeContext,
   { root, tools, system, runsc }: Pick<InstanceRecord, 'root' | 'tools' | 'system' | 'runsc'>,
   layers: readonly LayerReference[],
   checkpoint: CheckpointId,
-  memory: boolean,
+  pages: readonly LayerReference[] | null,
   template: { readonly name: string; readonly rootDigest: string | null } | null = null,
 ): Captured {
   const needs: GvisorNeeds = {
@@ -75,17 +79,19 @@ export function describeCapture(
     rootDigest: template?.rootDigest ?? null,
     root,
     layers,
+    pages: pages ?? [],
     runsc,
     processor,
     tools,
     system,
   };
+  // Not the owners of page layers: an old checkpoint, with its files, is not kept for its pages. Their layers stay by the claim.
   const owners = new Set(layers.map(({ owner }) => owner));
   owners.delete(checkpoint);
   return {
-    parts: { files: true, memory },
+    parts: { files: true, memory: pages !== null },
     needs: { ...needs },
-    contents: memory ? [...MEMORY_PARTS, layersPart(layers)] : [layersPart(layers)],
+    contents: [...(pages === null ? [] : memoryParts(pages)), layersPart(layers)],
     dependsOn: [...owners],
     external: null,
   };

@@ -54,7 +54,7 @@ import type { ExpectedCheckpoint } from './container/pre-created-containers.ts';
 import { agentAnswers, agentAt } from './instance/agent-setup.ts';
 import { findInstances, instanceOfContainer } from './instance/instance-discovery.ts';
 import { cachedCheckpoint, type InstanceRecord, pathsIn } from './instance/instance-files.ts';
-import { hasFiles, removeInstanceLayers, reopenUpper } from './instance/instance-layers.ts';
+import { hasFiles, removeInstanceLayers, reopenUpper, sharedLayers } from './instance/instance-layers.ts';
 import { instanceName } from './instance/instance-names.ts';
 import { trustEgress, usesSecrets } from './instance/trust-egress.ts';
 import { LayerMerging } from './layer-merging.ts';
@@ -445,7 +445,10 @@ export class GvisorRuntime implements Runtime {
     const record = files.read(instance);
     if (record !== undefined) this.#warm.forgetDestroyed(instance, record);
     // A later generation has adopted the container and the layers; only this record is left of the instance.
-    if (record !== undefined && (await isAdopted(this.#ctx, instance, record))) return files.remove(instance);
+    if (record !== undefined && (await isAdopted(this.#ctx, instance, record))) {
+      await files.remove(instance);
+      return layerStore.release(sharedLayers(record));
+    }
     if (record !== undefined) this.#limits.remove(record);
     const containerPaths = await containerPathsOf(this.#ctx, instance, record);
     const { name } = containerPaths;
@@ -458,7 +461,7 @@ export class GvisorRuntime implements Runtime {
     this.#untrack(instance, name, bytes);
     await files.remove(instance);
     // Only now the record does not name the layers any more.
-    if (record !== undefined) await layerStore.release(record.lower.map(({ id }) => id));
+    if (record !== undefined) await layerStore.release(sharedLayers(record));
   }
 
   #untrackKept(instance: Instance, record: InstanceRecord): void {

@@ -20,6 +20,9 @@ export async function memoryVerdict(
     throw thrown instanceof TorporError ? thrown.with({ checkpointId: checkpoint.id }) : thrown;
   });
   if (!checkpoint.parts.memory) return { usable: false, why: 'it has none' };
+  const pages = needs.pages.map(({ id, nonce }) => layers.inspect(id, nonce));
+  const [damaged] = (await Promise.allSettled(pages)).filter(({ status }) => status === 'rejected');
+  if (damaged !== undefined) return { usable: false, why: 'some of its pages are not here' };
   await binaries.refresh(needs.runsc);
   const whyUnusable = binaries.whyUnusable(needs.runsc);
   if (whyUnusable !== undefined) return { usable: false, why: whyUnusable };

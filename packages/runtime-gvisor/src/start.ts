@@ -21,6 +21,7 @@ import { containerSourceFor } from './container/container-source.ts';
 import type { HostResourcePool } from './container/host-resource-pool.ts';
 import type { PreCreatedContainers } from './container/pre-created-containers.ts';
 import { writeBootCredential } from './guest/boot-credential.ts';
+import type { PackedImage } from './image/packed-image.ts';
 import { setUpAgent } from './instance/agent-setup.ts';
 import { ensureServices, probeServices } from './instance/ensure-services.ts';
 import { type InstanceRecord, pathsIn } from './instance/instance-files.ts';
@@ -68,7 +69,7 @@ export async function startInstance(
   // a fork would evict the copy as soon as it is thawed.
   const { id } = request.from;
   const restored = Promise.withResolvers<void>();
-  const keepingCopy = ctx.images.withImage(id, packedImage(request.from), () => restored.promise);
+  const keepingCopy = ctx.images.withImage(id, packedImage(ctx, request.from), () => restored.promise);
   // The restore uses the same copy, and throws the error of an unpacking that failed.
   keepingCopy.catch(() => {});
   try {
@@ -210,7 +211,7 @@ async function setUpAndRecord(
 
 function plannedRecord(
   ctx: RuntimeContext,
-  { spec }: StartRequest,
+  { spec, from, mode }: StartRequest,
   source: ContainerSource,
   upper: InstanceRecord['upper'],
   hostResources: HostResources | undefined,
@@ -225,6 +226,7 @@ function plannedRecord(
     root: source.rootKind,
     upper,
     lower: source.lower,
+    pages: mode === 'memory' ? needsOf(from).pages : [],
     merged: null,
     tools: source.tools.fingerprint,
     system: source.system?.fingerprint ?? null,
@@ -249,8 +251,9 @@ async function tearDownUnrecorded(
   await ctx.layers.remove(upper);
 }
 
-function packedImage({ path }: SealedCheckpoint): string {
-  return join(path ?? '', MEMORY);
+function packedImage({ layers }: RuntimeContext, checkpoint: SealedCheckpoint): PackedImage {
+  const { pages } = needsOf(checkpoint);
+  return { directory: join(checkpoint.path ?? '', MEMORY), layers: pages.map(({ id }) => layers.path(id)) };
 }
 
 /**
@@ -258,13 +261,14 @@ function packedImage({ path }: SealedCheckpoint): string {
  * the image loses all processes, so the restore is tried again.
  */
 async function restore(
-  { runsc, images, report }: RuntimeContext,
+  ctx: RuntimeContext,
   { container, preparedRestore }: ContainerSetup,
   from: SealedCheckpoint,
   signal: AbortSignal,
 ): Promise<void> {
+  const { runsc, images, report } = ctx;
   const restoreWith = (target: Pick<PreparedRestore, 'restore'>) =>
-    images.withImage(from.id, packedImage(from), (image) => target.restore(image, signal));
+    images.withImage(from.id, packedImage(ctx, from), (image) => target.restore(image, signal));
   const newRestore = { restore: (image: string) => runsc.restore(container, image, signal) };
   try {
     await restoreWith(preparedRestore ?? newRestore);

@@ -34,6 +34,7 @@ import { serverTag } from '../src/instance/instance-names.ts';
 import { namespaceFile } from '../src/mounts/mount-namespace.ts';
 import { type GvisorRuntimeOptions, gvisorRuntime, type OpenedRuntime } from '../src/open-gvisor-runtime.ts';
 import { chosenRunsc } from './chosen-runsc.ts';
+import { pageLayersOf } from './page-layers.ts';
 
 const execute = promisify(execFile);
 
@@ -81,10 +82,16 @@ export async function whyNoGvisor(): Promise<string | null> {
 
 const inMemoryPart = ({ path }: SealedCheckpoint, name: string) => join(path ?? '', MEMORY, name);
 
+async function inOwnPageLayer(checkpoint: SealedCheckpoint, name: string): Promise<string> {
+  const [own = ''] = await pageLayersOf(checkpoint);
+  return join(own, name);
+}
+
 /** Ways to damage the memory image of a checkpoint. */
 export const MEMORY_DAMAGES = {
-  'pages.img.zst missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pages.img.zst')),
-  'pages.img.zst truncated': (checkpoint) => truncate(inMemoryPart(checkpoint, 'pages.img.zst'), 100),
+  'checkpoint.img.zst missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'checkpoint.img.zst')),
+  'own pages missing': async (checkpoint) => rm(await inOwnPageLayer(checkpoint, 'pages.zst')),
+  'own pages truncated': async (checkpoint) => truncate(await inOwnPageLayer(checkpoint, 'pages.zst'), 100),
   'pieces.json missing': (checkpoint) => rm(inMemoryPart(checkpoint, 'pieces.json')),
 } satisfies Readonly<Record<string, (checkpoint: SealedCheckpoint) => Promise<void>>>;
 

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { SealedCheckpoint } from '@torpor/engine';
 import { MEMORY } from '../src/checkpoint-needs.ts';
 import { unpackImage } from '../src/image/packed-image.ts';
+import { pageLayersOf } from './page-layers.ts';
 
 /** The files below a directory that contain the text, in either encoding that programs keep texts in. */
 export async function filesWith(text: string, directory: string): Promise<string[]> {
@@ -26,7 +27,7 @@ export async function memoryWith(
 ): Promise<string[]> {
   const raw = await mkdtemp(join(tmpdir(), 'torpor-image-'));
   try {
-    await unpackImage(join(path ?? '', MEMORY), raw, id);
+    await unpackImage({ directory: join(path ?? '', MEMORY), layers: await pageLayersOf({ path }) }, raw, id);
     return await filesWith(text, raw);
   } finally {
     await rm(raw, { recursive: true });

@@ -10,6 +10,7 @@
  */
 import { type CheckpointId, type Loss, type SandboxId, type Skipped, TorporError } from '@torpor/protocol';
 import { findCheckpoint, markSealed, nameCheckpoint, type SealResult } from '../checkpoints/checkpoint.ts';
+import { stageCheckpoint } from '../checkpoints/stage.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { deleteActivity } from '../idleness.ts';
 import { jobsAtSeal } from '../jobs/follow.ts';
@@ -193,7 +194,7 @@ async function captureAndSeal(
     withTimeout(ctx.clock, ms, what, work, handle.signal);
   handle.trace.enter('capture');
   const staging = await call(callMs, 'Staging the checkpoint', (callSignal) =>
-    ctx.store.stage(checkpointId, callSignal),
+    stageCheckpoint(ctx, checkpointId, callSignal),
   );
   const captured = await call(mode === 'memory' ? captureMs : callMs, 'Capturing', (callSignal) =>
     runtime.capture(instance, mode, staging, callSignal),

@@ -27,6 +27,7 @@ export class Membership {
   readonly #renewals: Database;
   readonly #fenced = new AbortController();
   #epoch = 0;
+  #hasEarlierVersions = false;
 
   constructor(db: Database, cluster: ClusterOptions | undefined) {
     this.#db = db;
@@ -43,6 +44,14 @@ export class Membership {
     return this.#epoch;
   }
 
+  /**
+   * Whether a node that was not forgotten has an earlier version, which reads no page layers. Known since the last renewal: a
+   * node that joins later than that starts from the files of a checkpoint whose memory it cannot read.
+   */
+  get hasEarlierVersions(): boolean {
+    return this.#hasEarlierVersions;
+  }
+
   /** Fires when another node has raised the epoch. Nothing can be written any more. */
   get fenced(): AbortSignal {
     return this.#fenced.signal;
@@ -57,7 +66,9 @@ export class Membership {
     this.#epoch = await this.#db.transaction(async (tx) => {
       await claimSharedHome(tx, this.name, ctx.dataDirectoryId);
       await refuseSecondName(tx, this.name, ctx.dataDirectoryId);
-      return takeName(tx, cluster, ctx);
+      const epoch = await takeName(tx, cluster, ctx);
+      this.#hasEarlierVersions = await lookForEarlierVersions(tx, this.name);
+      return epoch;
     });
     await this.#extendGuard(sentAt, ctx);
   }
@@ -70,10 +81,11 @@ export class Membership {
     const sentAt = cluster.guard?.now();
     const { totalBytes = 0, freeBytes = 0 } = ctx.disk.state ?? {};
     const cache = ctx.cache.state;
-    const rows = await this.#renewals.transaction((tx) =>
-      tx.query(
+    const rows = await this.#renewals.transaction(async (tx) => {
+      this.#hasEarlierVersions = await lookForEarlierVersions(tx, this.name);
+      return tx.query(
         `UPDATE nodes SET lease_until = {now} + $4, disk_bytes = $5, disk_free_bytes = $6, fingerprint = $7, fenced_at = NULL,
-           cache_bytes = $8, cache_limit_bytes = $9,
+           cache_bytes = $8, cache_limit_bytes = $9, reads_page_layers_since = joined_at,
            held_since = CASE WHEN lease_until > {now} THEN held_since ELSE {now} END
          WHERE name = $1 AND epoch = $2 AND data_directory_id = $3 AND forgotten = 0 RETURNING name`,
         [
@@ -87,8 +99,8 @@ export class Membership {
           cache?.bytes ?? null,
           cache?.limitBytes ?? null,
         ],
-      ),
-    );
+      );
+    });
     if (rows.length === 0) return this.#onFenced(ctx);
     await this.#extendGuard(sentAt, ctx);
   }
@@ -233,7 +245,18 @@ async function takeName(tx: Transaction, cluster: ClusterOptions, ctx: JoinConte
       values,
     );
   }
+  await tx.query('UPDATE nodes SET reads_page_layers_since = joined_at WHERE name = $1', [name]);
   return epoch;
+}
+
+/** A node that is away counts: it may come back as it was. */
+async function lookForEarlierVersions(tx: Transaction, own: string): Promise<boolean> {
+  const rows = await tx.query(
+    `SELECT name FROM nodes WHERE forgotten = 0 AND name <> $1
+       AND (reads_page_layers_since IS NULL OR reads_page_layers_since <> joined_at) LIMIT 1`,
+    [own],
+  );
+  return rows.length > 0;
 }
 
 function nameTaken(holder: Node): TorporError {

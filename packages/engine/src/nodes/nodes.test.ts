@@ -1,5 +1,5 @@
 import { type SandboxId, TorporError } from '@torpor/protocol';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type Cluster, makeCluster, type TestNode } from '../../testing/cluster.ts';
 import { databaseKinds } from '../../testing/fresh-database.ts';
 import { MemoryReplicas } from '../../testing/memory-replicas.ts';
@@ -96,6 +96,33 @@ describe.runIf(databaseKinds.includes('postgres'))('several nodes', () => {
     const { capacity, used } = await b.engine.node('a');
     expect(used.cacheBytes).toBeGreaterThan(0);
     expect(capacity.cacheBytes).toBeGreaterThan(used.cacheBytes ?? 0);
+  });
+
+  it('seal memory in the form of the earlier version as long as a node has that version', async () => {
+    const fresh = await makeCluster();
+    try {
+      const node = await fresh.start('new');
+      await fresh.start('other');
+      const capture = vi.spyOn(node.runtime, 'capture');
+      const otherIs = (sql: string) =>
+        fresh.fresh.db.transaction((tx) => tx.query(`UPDATE nodes SET ${sql} WHERE name = 'other'`));
+      for (const sql of [
+        // The server of an earlier version sets the time at which it joins, and nothing else.
+        'joined_at = joined_at + 1',
+        'reads_page_layers_since = joined_at',
+        // It is away and may come back.
+        'reads_page_layers_since = NULL, lease_until = 0',
+        'forgotten = 1',
+      ]) {
+        await otherIs(sql);
+        await node.engine.renewLease();
+        await pausedOn(node);
+      }
+      const forms = capture.mock.calls.map(([, , staging]) => staging.memoryForm);
+      expect(forms).toEqual(['whole', 'shared pages', 'whole', 'shared pages']);
+    } finally {
+      await fresh.dispose();
+    }
   });
 
   it('refuse a machine without the data key of the store, and change nothing', async () => {

@@ -2,8 +2,8 @@
  * The port to the checkpoint store, the one place where checkpoints are kept: staged, sealed once, never changed after that.
  *
  * A checkpoint has parts: a memory image, secrets, a workspace, layers. All parts but the layers lie in the content
- * directory of the checkpoint. A layer may be part of many checkpoints. The store keeps it while a checkpoint claims it or a
- * sandbox has it mounted.
+ * directory of the checkpoint, and a memory image may have page layers too. A layer may be part of many checkpoints. The store
+ * keeps it while a checkpoint claims it or a sandbox uses it.
  *
  * The state `paused` relies on `seal`: when its promise resolves, the checkpoint survives a power loss.
  *
@@ -51,7 +51,7 @@ export interface ContentPart {
   readonly encoding: PartEncoding;
   /** The names at the top of the content directory that belong to this part. */
   readonly top: readonly string[];
-  /** Of the part `layers`: newest first. Empty for every other part. */
+  /** Of the part `layers`: newest first. Of the part `memory`: its page layers, the checkpoint's own first. */
   readonly layers: readonly LayerReference[];
 }
 
@@ -96,6 +96,8 @@ export interface Staging {
   readonly checkpointId: CheckpointId;
   /** The content directory. What the runtime writes here is at `path(id)` after the seal. */
   readonly path: string;
+  /** Set by the engine. `shared pages`, the default: the memory may refer to page layers of other checkpoints. */
+  readonly memoryForm?: 'shared pages' | 'whole';
 }
 
 export interface StoredSeal {
@@ -141,9 +143,16 @@ export function isSelected(path: string, selection: ContentSelection | undefined
   return selection.names.includes(first) === (selection.how === 'only');
 }
 
-/** Whether the selection includes the layers. A selection of the memory alone does not. */
-export function selectsLayers(selection: ContentSelection | undefined): boolean {
-  return selection?.how !== 'only';
+/**
+ * Whether the selection includes the layers of a part. Those of the part `layers` are files, which a selection of the memory
+ * alone leaves out. The layers of another part go with its content.
+ */
+export function selectsLayersOf(
+  { name, top }: ContentPart,
+  selection: ContentSelection | undefined,
+): boolean {
+  if (name === 'layers') return selection?.how !== 'only';
+  return top.some((entry) => isSelected(entry, selection));
 }
 
 /**

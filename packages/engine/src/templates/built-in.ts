@@ -1,4 +1,5 @@
 /** The templates that every server has. The runtime makes the checkpoint once; every create starts from it. */
+
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { sealInStore } from '../acts/seal.ts';
 import {
@@ -9,6 +10,7 @@ import {
   SHARED_ORG,
   toSealedCheckpoint,
 } from '../checkpoints/checkpoint.ts';
+import { stageCheckpoint } from '../checkpoints/stage.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime, SealedCheckpoint, TemplateSpec } from '../ports/runtime.ts';
@@ -102,7 +104,7 @@ async function prepareBuiltIn(
     ctx.settings.templateMs,
     `Preparing template "${spec.name}"`,
     async (signal) => {
-      const staging = await ctx.store.stage(id, signal);
+      const staging = await stageCheckpoint(ctx, id, signal);
       const captured = await runtime.prepareTemplate(spec, staging, signal);
       return sealInStore(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
     },

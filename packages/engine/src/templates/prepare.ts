@@ -6,6 +6,7 @@
  * leaves behind is found through the row. Both are untrusted: a template that cannot be made leaves nothing behind
  * except the reason, and that only when the caller stopped waiting.
  */
+
 import { type CheckpointId, type TemplateDefinition, TorporError } from '@torpor/protocol';
 import { sealInStore } from '../acts/seal.ts';
 import {
@@ -16,6 +17,7 @@ import {
   type SealResult,
 } from '../checkpoints/checkpoint.ts';
 import { removeBytes } from '../checkpoints/deletion.ts';
+import { stageCheckpoint } from '../checkpoints/stage.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import type { Caller } from '../operations/operations.ts';
@@ -145,7 +147,7 @@ async function make(
       async (signal) => {
         const { root, definition } = await resolve(template.definition, request, progress, signal);
         const { services, env, user, workdir, resources } = definition;
-        const staging = await ctx.store.stage(id, signal);
+        const staging = await stageCheckpoint(ctx, id, signal);
         const spec = { name, root, services, env, user, workdir, resources, progress };
         preparing = runtime.prepareTemplate(spec, staging, signal);
         const captured = await preparing;

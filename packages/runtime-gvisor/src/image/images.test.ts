@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Images } from './images.ts';
+import { Images, type WrittenImage } from './images.ts';
 
 const run = promisify(execFile);
 const signal = new AbortController().signal;
@@ -26,14 +26,24 @@ const directories = () => ({
   memory: { directory: join(top, 'cache'), bytes: 2_500 },
   disk: join(top, 'disk'),
 });
-const packedOf = (n: number) => join(top, `packed-${n}`);
+/** One page layer each: `packed-image.test.ts` is about images that share pages. */
+const packedOf = (n: number) => ({
+  directory: join(top, `packed-${n}`),
+  layers: [join(top, `pages-${n}`)],
+});
+const pack = async (n: number, image: WrittenImage, stop = signal) => {
+  const { directory, layers } = packedOf(n);
+  const [own = ''] = layers;
+  await mkdir(own, { recursive: true });
+  await images.pack(image, directory, { own, below: [] }, stop);
+};
 const cached = () => readdir(join(top, 'cache'));
 const onDisk = () => readdir(join(top, 'disk'));
 const write = async (n: number, { bytes }: { bytes: number | undefined } = { bytes: 1_000 }) => {
   const image = await images.write({ id: idOf(n), bytes }, (path) =>
     writeFile(join(path, 'pages.img'), String(n).repeat(1_000)),
   );
-  await images.pack(image, packedOf(n), signal);
+  await pack(n, image);
 };
 /** As runsc says it. */
 const fillingUp = (written: Promise<void>) =>
@@ -46,7 +56,7 @@ const read = (n: number) =>
 describe('memory images', () => {
   it('are cached after they were written', async () => {
     await write(1);
-    await rm(packedOf(1), { recursive: true });
+    await rm(packedOf(1).directory, { recursive: true });
     expect(await read(1)).toBe('1'.repeat(1_000));
   });
 
@@ -77,9 +87,9 @@ describe('memory images', () => {
     await read(1);
     await write(3);
     expect(await cached()).toHaveLength(2);
-    await rm(packedOf(1), { recursive: true });
+    await rm(packedOf(1).directory, { recursive: true });
     expect(await read(1)).toBe('1'.repeat(1_000));
-    await rm(packedOf(2), { recursive: true });
+    await rm(packedOf(2).directory, { recursive: true });
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
   });
 
@@ -117,7 +127,7 @@ describe('memory images', () => {
         const written = await images.write({ id: idOf(1), bytes: 200_000 }, (image) =>
           fillingUp(writeFile(join(image, 'pages.img'), pages)),
         );
-        await images.pack(written, packedOf(1), signal);
+        await pack(1, written);
         const found = await images.withImage(idOf(1), packedOf(1), (image) =>
           readFile(join(image, 'pages.img')),
         );
@@ -175,12 +185,12 @@ describe('memory images', () => {
     const stopped = new AbortController();
     stopped.abort(new Error('no'));
     const unpacked = await images.write(order, (image) => writeFile(join(image, 'pages.img'), 'pages'));
-    await expect(images.pack(unpacked, packedOf(1), stopped.signal)).rejects.toThrow('no');
-    await mkdir(packedOf(2));
+    await expect(pack(1, unpacked, stopped.signal)).rejects.toThrow('no');
+    await mkdir(packedOf(2).directory);
     await expect(read(2)).rejects.toMatchObject({ code: 'checkpoint_missing' });
     expect(await cached()).toEqual([]);
     // The next use does not get the earlier failure.
-    await rm(packedOf(2), { recursive: true });
+    await rm(packedOf(2).directory, { recursive: true });
     await write(2);
     expect(await read(2)).toBe('2'.repeat(1_000));
   });

@@ -10,7 +10,13 @@ import { join } from 'node:path';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapWriteErrors } from '@torpor/runtime-shared';
 import { type Droppable, MemoryBudget } from '../caches/memory-budget.ts';
-import { packedBytes, packImage, unpackImage } from './packed-image.ts';
+import {
+  type PackedImage,
+  type PageDirectories,
+  packedBytes,
+  packImage,
+  unpackImage,
+} from './packed-image.ts';
 
 export interface ImageDirectories {
   /** The directory in memory and its largest size; undefined when there is none. */
@@ -78,19 +84,25 @@ export class Images {
   }
 
   /**
-   * Packs a written image into the directory `packed`, which it makes. The unpacked image stays cached: the sandbox that was
-   * paused last is often the next to wake. After a failure nothing of the image is cached.
+   * Packs a written image into the directory `packed`, which it makes, and into page layers (`packImage`). The unpacked image
+   * stays cached: the sandbox that was paused last is often the next to wake. After a failure nothing of the image is cached.
    */
-  async pack({ id, path }: WrittenImage, packed: string, signal: AbortSignal): Promise<void> {
+  async pack(
+    { id, path }: WrittenImage,
+    packed: string,
+    pages: PageDirectories | null,
+    signal: AbortSignal,
+  ): Promise<readonly number[]> {
     try {
       await mapWriteErrors(packed, () => mkdir(packed, { mode: 0o700 }));
-      await packImage(path, packed, signal);
+      const used = await packImage(path, packed, pages, signal);
       const sizes = await sizesIn(path);
       if (this.#inMemory.has(path)) this.#inMemory.set(path, sum(sizes.values()));
       const image: Image = { copy: Promise.resolve({ path, sizes }), users: 0 };
       this.#cache.set(id, image);
       this.#takeShare(id, image, path);
       await this.#evictIfUnused(id, image);
+      return used;
     } catch (thrown) {
       await this.#delete(path);
       throw thrown;
@@ -98,7 +110,7 @@ export class Images {
   }
 
   /** Unpacks the image unless a copy is cached, and keeps the copy while `work` runs. */
-  async withImage<T>(id: CheckpointId, packed: string, work: (image: string) => Promise<T>): Promise<T> {
+  async withImage<T>(id: CheckpointId, packed: PackedImage, work: (image: string) => Promise<T>): Promise<T> {
     const found = this.#cache.get(id);
     // Other programs can change files in the cache. A damaged copy is unpacked again.
     if (found !== undefined && !(await isComplete(found)) && this.#cache.get(id) === found)
@@ -150,7 +162,7 @@ export class Images {
     if (path !== undefined) await this.#delete(path);
   }
 
-  async #unpack(id: CheckpointId, packed: string): Promise<Copy> {
+  async #unpack(id: CheckpointId, packed: PackedImage): Promise<Copy> {
     const bytes = await packedBytes(packed, id);
     const path = await this.#writeNew(bytes, (at) => unpackImage(packed, at, id));
     return { path, sizes: await sizesIn(path) };

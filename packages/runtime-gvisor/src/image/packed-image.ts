@@ -1,23 +1,40 @@
 /**
- * Packs memory images for checkpoints: every file that runsc wrote is cut into pieces, and each piece is compressed by
- * itself, so that all cores can pack and unpack. About a quarter of the size is left to make durable, to verify and to keep.
+ * Memory images as checkpoints keep them. The files that runsc wrote are compressed into the checkpoint, except the pages of the
+ * memory: those that an earlier checkpoint has are taken from its page layer, and the others become a page layer of their own.
  *
  * ```
- * pages.img.zst …   the pieces one after the other, each a whole zstd frame with its checksum (`zstd -d` reads the file)
- * pieces.json       the length of each piece; written last
+ * checkpoint.img.zst …  compressed in pieces
+ * pieces.json           the length of each piece, and for each page its layer and its place there; written last
  * ```
+ *
+ * In images of earlier versions `pages.img` is one of the files. About a quarter of the size of the pages is left to make
+ * durable, to verify and to keep, and after the first pause a tenth of that.
  */
-import { constants } from 'node:fs';
-import { type FileHandle, open, readdir, readFile, stat, writeFile } from 'node:fs/promises';
-import { availableParallelism } from 'node:os';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { promisify } from 'node:util';
-import { createZstdCompress, constants as zlib, zstdDecompress } from 'node:zlib';
-import { forEachBounded } from '@torpor/host';
+import { allDone, forEachBounded } from '@torpor/host';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapCheckpointReadErrors, mapWriteErrors } from '@torpor/runtime-shared';
 import { z } from 'zod';
-import { BufferPool, freeNow } from './buffer-pool.ts';
+import { digestPages } from './page-digests.ts';
+import { copyPages, type PlacedRun, readDigests, writePageLayer } from './page-layer.ts';
+import { PAGE_BYTES, planPages } from './page-plan.ts';
+import { PIECE_BYTES, readPieces, wholePieces, withNewFile, writeAt, writePieces } from './piece-file.ts';
+
+/** A packed image: the directory in the checkpoint, and the directories of its page layers. */
+export interface PackedImage {
+  readonly directory: string;
+  /** The first is the checkpoint's own. */
+  readonly layers: readonly string[];
+}
+
+/** Where the pages of an image go. */
+export interface PageDirectories {
+  /** An open layer, which takes the pages that none of the layers below has. */
+  readonly own: string;
+  /** The page layers of an earlier image, newest first. */
+  readonly below: readonly string[];
+}
 
 const indexSchema = z.object({
   version: z.literal(1),
@@ -31,170 +48,148 @@ const indexSchema = z.object({
       pieces: z.array(z.number()),
     }),
   ),
+  /** Absent in images of earlier versions. */
+  pages: z
+    .object({
+      bytes: z.number(),
+      /** `layer`, `first` and `count` of each run, one after the other: objects would take three times the room. */
+      runs: z.array(z.number().int().nonnegative()),
+    })
+    .exactOptional(),
 });
 
 type PackIndex = Readonly<z.infer<typeof indexSchema>>;
 type PackedFile = Readonly<PackIndex['files'][number]>;
 
 const INDEX = 'pieces.json';
-/** Larger pieces compress hardly better, and a small image would not keep all cores busy. */
-const PIECE_BYTES = 2 * 1024 * 1024;
+/** The file of runsc with the memory of the processes. */
+const PAGES_FILE = 'pages.img';
+/** While one layer is opened, another one is read. */
+const LAYERS_AT_ONCE = 2;
+
 /**
- * Each processor compresses a piece, and another piece is read or written meanwhile. More pieces at once would take memory and
- * not be ready sooner. The limit leaves most threads of Node's pool to other work with files (`bin/torpor.mjs` of the CLI sets their number).
+ * Packs into an empty directory, and the pages into page layers. Without `pages` they go into the directory too, as earlier
+ * versions read them. The caller makes both durable. Returns which of the layers below the image refers to.
  */
-const AT_ONCE = Math.min(4, availableParallelism() + 1);
-/** Room for a piece in either form: an incompressible piece grows by less than the added bytes. */
-const MAX_PIECE_BYTES = PIECE_BYTES + 64 * 1024;
-/** Shared by all images, so that many sandboxes that pause at once take no more memory than one. */
-const buffers = new BufferPool(AT_ONCE, MAX_PIECE_BYTES);
-const { O_RDONLY, O_NOFOLLOW, O_WRONLY, O_CREAT, O_EXCL } = constants;
-const NEW = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+export async function packImage(
+  raw: string,
+  directory: string,
+  pages: PageDirectories | null,
+  signal: AbortSignal,
+): Promise<readonly number[]> {
+  if (pages === null) {
+    await mapWriteErrors(directory, () => packFiles(raw, directory, undefined, signal));
+    return [];
+  }
+  const path = join(raw, PAGES_FILE);
+  const { size: bytes } = await stat(path);
+  const [digests, ...known] = await allDone(
+    digestPages(path, bytes, signal),
+    ...pages.below.map((layer) => readDigests(layer)),
+  );
+  const plan = planPages(digests, known);
+  const runs = plan.runs.flatMap(({ layer, first, count }) => [layer, first, count]);
+  await allDone(
+    mapWriteErrors(directory, () => packFiles(raw, directory, { bytes, runs }, signal)),
+    mapWriteErrors(pages.own, () => writePageLayer(pages.own, { path, bytes, digests }, plan.own, signal)),
+  );
+  return plan.layers;
+}
 
-const inflate = promisify(zstdDecompress);
-/** On real memory images: 7 % more bytes than the default level, in a quarter less time. Faster levels leave 40 % more. */
-const COMPRESSION = {
-  params: { [zlib.ZSTD_c_compressionLevel]: 1, [zlib.ZSTD_c_checksumFlag]: 1 },
-  // One call for each piece: with the default size a piece would move between the threads a hundred times.
-  chunkSize: MAX_PIECE_BYTES,
-};
-
-/** Packs into an empty directory. The caller makes the result durable. */
-export async function packImage(raw: string, packed: string, signal: AbortSignal): Promise<void> {
-  await mapWriteErrors(packed, async () => {
-    const files: PackedFile[] = [];
-    for (const name of (await readdir(raw)).sort()) {
-      const pieces = await packFile(join(raw, name), join(packed, `${name}.zst`), signal);
-      files.push({ name, bytes: (await stat(join(raw, name))).size, pieces });
-    }
-    const index: PackIndex = { version: 1, pieceBytes: PIECE_BYTES, files };
-    await writeFile(join(packed, INDEX), JSON.stringify(index), { mode: 0o600 });
-  });
+/** `pages` says where the pages of the memory are. Without it they are one of the files. */
+async function packFiles(
+  raw: string,
+  directory: string,
+  pages: PackIndex['pages'] | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const names = (await readdir(raw)).filter((name) => pages === undefined || name !== PAGES_FILE).sort();
+  const packFile = async (name: string): Promise<PackedFile> => {
+    const { size: bytes } = await stat(join(raw, name));
+    const to = join(directory, `${name}.zst`);
+    return { name, bytes, pieces: await writePieces(join(raw, name), to, wholePieces(bytes), signal) };
+  };
+  const files = await allDone(...names.map(packFile));
+  const about = { version: 1, pieceBytes: PIECE_BYTES, files } as const;
+  const index: PackIndex = pages === undefined ? about : { ...about, pages };
+  await writeFile(join(directory, INDEX), JSON.stringify(index), { mode: 0o600 });
 }
 
 /** The size of the unpacked image. */
-export async function packedBytes(packed: string, id: CheckpointId): Promise<number> {
-  const text = await mapCheckpointReadErrors(id, packed, () => readFile(join(packed, INDEX), 'utf8'));
-  return readIndex(text, id).files.reduce((sum, { bytes }) => sum + bytes, 0);
+export async function packedBytes({ directory }: PackedImage, id: CheckpointId): Promise<number> {
+  const { files, pages } = await mapCheckpointReadErrors(id, directory, () => readIndex(directory, id));
+  return files.reduce((sum, { bytes }) => sum + bytes, pages?.bytes ?? 0);
 }
 
 /** Unpacks into an empty directory. A piece that differs from what was packed proves that the checkpoint is corrupt. */
-export async function unpackImage(packed: string, raw: string, id: CheckpointId): Promise<void> {
-  await mapCheckpointReadErrors(id, packed, async () => {
-    const { pieceBytes, files } = readIndex(await readFile(join(packed, INDEX), 'utf8'), id);
-    for (const file of files) {
-      const from = join(packed, `${file.name}.zst`);
-      await unpackFile(from, join(raw, file.name), file, pieceBytes, id);
-    }
+export async function unpackImage(packed: PackedImage, raw: string, id: CheckpointId): Promise<void> {
+  const { directory } = packed;
+  await mapCheckpointReadErrors(id, directory, async () => {
+    const { files, pages } = await readIndex(directory, id);
+    for (const file of files) await unpackFile(directory, raw, file, id);
+    if (pages !== undefined) await unpackPages(packed, join(raw, PAGES_FILE), pages, id);
   });
-}
-
-async function packFile(from: string, to: string, signal: AbortSignal): Promise<number[]> {
-  return withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
-    withFile(to, NEW, async (target) => {
-      const { size } = await source.stat();
-      const pieces: number[] = [];
-      const pending: Promise<void>[] = [];
-      try {
-        for (let at = 0; at < size; at += PIECE_BYTES) {
-          signal.throwIfAborted();
-          const before = pending.at(-1);
-          const piece = buffers.withBuffer(async (buffer) => {
-            const bytes = Math.min(PIECE_BYTES, size - at);
-            const chunks = await deflate(await readPiece(source, at, buffer.subarray(0, bytes)));
-            // Pieces are written in order. No deadlock: buffers are granted in order, so the previous piece has one already.
-            await before;
-            for (const chunk of chunks) await target.writeFile(chunk);
-            pieces.push(chunks.reduce((sum, { length }) => sum + length, 0));
-            for (const chunk of chunks) freeNow(chunk);
-          });
-          // Avoids an unhandled rejection: after another piece fails, this promise may never be awaited.
-          piece.catch(() => {});
-          pending.push(piece);
-          if (pending.length === AT_ONCE) await pending.shift();
-        }
-        await Promise.all(pending);
-      } finally {
-        // No piece may read from the file after it is closed.
-        await Promise.allSettled(pending);
-      }
-      return pieces;
-    }),
-  );
-}
-
-/** The chunks share one buffer. Node's own call would copy them into another buffer, and leave the first to the garbage collector. */
-function deflate(piece: Buffer): Promise<Buffer[]> {
-  return createZstdCompress(COMPRESSION).end(piece).toArray();
 }
 
 async function unpackFile(
-  from: string,
-  to: string,
-  { bytes, pieces }: PackedFile,
-  pieceBytes: number,
+  directory: string,
+  raw: string,
+  { name, bytes, pieces }: PackedFile,
   id: CheckpointId,
 ): Promise<void> {
-  let next = 0;
-  const extents = pieces.map((length, index) => {
-    const extent = { length, from: next, to: index * pieceBytes };
-    next += length;
-    return extent;
-  });
-  await withFile(from, O_RDONLY | O_NOFOLLOW, (source) =>
-    withFile(to, NEW, async (target) => {
-      await forEachBounded(extents, AT_ONCE, async (extent) => {
-        if (extent.length > MAX_PIECE_BYTES) throw corrupt(id, from);
-        const expected = Math.min(pieceBytes, bytes - extent.to);
-        await buffers.withBuffer(async (buffer) => {
-          const piece = await readPiece(source, extent.from, buffer.subarray(0, extent.length));
-          // `chunkSize` exceeds the piece size, so that Node allocates one output buffer only.
-          const limits = { maxOutputLength: pieceBytes, chunkSize: MAX_PIECE_BYTES };
-          const whole = await inflate(piece, limits).catch((cause: unknown) => {
-            throw corrupt(id, from, cause);
-          });
-          if (whole.length !== expected) throw corrupt(id, from);
-          await writePiece(target, whole, extent.to);
-          freeNow(whole);
-        });
-      });
-    }),
+  const path = join(directory, `${name}.zst`);
+  await withNewFile(join(raw, name), (target) =>
+    readPieces(
+      { path, bytes, lengths: pieces },
+      {
+        use: (content, piece) => writeAt(target, content, piece * PIECE_BYTES),
+        corrupt: (cause) => corrupt(id, path, cause),
+      },
+    ),
   );
 }
 
-/** Fills the buffer. Returns the filled part when the file ends before. */
-async function readPiece(source: FileHandle, at: number, buffer: Buffer): Promise<Buffer> {
-  let read = 0;
-  while (read < buffer.length) {
-    const { bytesRead } = await source.read(buffer, read, buffer.length - read, at + read);
-    if (bytesRead === 0) break;
-    read += bytesRead;
-  }
-  return buffer.subarray(0, read);
+async function unpackPages(
+  { directory, layers }: PackedImage,
+  to: string,
+  pages: NonNullable<PackIndex['pages']>,
+  id: CheckpointId,
+): Promise<void> {
+  const runs = placedRuns(pages.runs);
+  const last = runs.at(-1);
+  const count = last === undefined ? 0 : last.to + last.count;
+  if (count !== Math.ceil(pages.bytes / PAGE_BYTES)) throw corrupt(id, join(directory, INDEX));
+  await withNewFile(to, async (target) => {
+    await target.truncate(pages.bytes);
+    await forEachBounded(
+      Map.groupBy(runs, ({ layer }) => layer),
+      LAYERS_AT_ONCE,
+      async ([index, ofLayer]) => {
+        const layer = layers[index];
+        if (layer === undefined) throw corrupt(id, join(directory, INDEX));
+        await copyPages(layer, ofLayer, target, (path, cause) => corrupt(id, path, cause));
+      },
+    );
+  });
 }
 
-/** On a full disk a write can be incomplete without an error. */
-async function writePiece(target: FileHandle, piece: Buffer, at: number): Promise<void> {
-  for (let written = 0; written < piece.length; ) {
-    const { bytesWritten } = await target.write(piece, written, piece.length - written, at + written);
-    written += bytesWritten;
+function placedRuns(flat: readonly number[]): PlacedRun[] {
+  const runs: PlacedRun[] = [];
+  let to = 0;
+  for (let at = 0; at + 2 < flat.length; at += 3) {
+    const [layer = 0, first = 0, count = 0] = flat.slice(at, at + 3);
+    runs.push({ layer, first, count, to });
+    to += count;
   }
+  return runs;
 }
 
-function readIndex(text: string, id: CheckpointId): PackIndex {
+async function readIndex(directory: string, id: CheckpointId): Promise<PackIndex> {
+  const text = await readFile(join(directory, INDEX), 'utf8');
   try {
     return indexSchema.parse(JSON.parse(text));
   } catch (cause) {
     throw corrupt(id, INDEX, cause);
-  }
-}
-
-async function withFile<T>(path: string, flags: number, work: (file: FileHandle) => Promise<T>): Promise<T> {
-  const file = await open(path, flags, 0o600);
-  try {
-    return await work(file);
-  } finally {
-    await file.close();
   }
 }
 

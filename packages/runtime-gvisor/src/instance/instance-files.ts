@@ -39,6 +39,8 @@ export interface InstanceRecord {
   readonly upper: LayerId;
   /** Newest first. */
   readonly lower: readonly LayerReference[];
+  /** The page layers of the memory that the instance was started from. The next checkpoint refers to them. */
+  readonly pages: readonly LayerReference[];
   /** Has the same content as all of `lower` but the last layer. The next checkpoint uses it instead of those. */
   readonly merged: LayerId | null;
   readonly tools: string;
@@ -92,6 +94,8 @@ const recordSchema = z.object({
   root: z.enum(['base', 'own']),
   upper: z.custom<LayerId>(isString),
   lower: z.array(layerReferenceSchema),
+  /** Missing in records of earlier versions. */
+  pages: z.array(layerReferenceSchema).default([]),
   merged: z.custom<LayerId>(isString).nullable(),
   tools: z.string(),
   system: z.string().nullable(),

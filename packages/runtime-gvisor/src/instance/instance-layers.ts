@@ -1,4 +1,4 @@
-/** The writable layer of an instance, and the merged one beside it. */
+/** The layers of an instance: the writable one, the merged one beside it, those below, and the page layers of its memory. */
 import { access } from 'node:fs/promises';
 import type { Instance } from '@torpor/engine';
 import { isMissing } from '@torpor/host';
@@ -18,18 +18,23 @@ export async function hasFiles({ layers }: RuntimeContext, { upper }: InstanceRe
 }
 
 /**
- * The layers that the roots of instances are mounted from, whether the instances run or are warm. Undefined when a record
- * cannot be read.
+ * The layers that the roots of instances are mounted from, and those that their next checkpoints may refer to, whether the
+ * instances run or are warm. Undefined when a record cannot be read.
  */
 export async function layersInUse(files: InstanceFiles): Promise<ReadonlySet<LayerId> | undefined> {
   const layers = new Set<LayerId>();
   for await (const instance of files.list()) {
     const record = files.read(instance);
     if (record === undefined) return undefined;
-    const { upper, merged, lower } = record;
-    for (const layer of [upper, merged, ...lower.map(({ id }) => id)]) if (layer !== null) layers.add(layer);
+    for (const layer of [record.upper, record.merged, ...sharedLayers(record)])
+      if (layer !== null) layers.add(layer);
   }
   return layers;
+}
+
+/** The layers that an instance uses together with checkpoints and other instances. */
+export function sharedLayers({ lower, pages }: InstanceRecord): LayerId[] {
+  return [...lower, ...pages].map(({ id }) => id);
 }
 
 /**

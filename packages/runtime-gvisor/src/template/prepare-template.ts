@@ -6,13 +6,14 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Captured, LayerReference, Staging, TemplateSpec } from '@torpor/engine';
 import type { AgentClient } from '@torpor/envd';
+import { allDone } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { bareSandboxId, visibleProcessors } from '@torpor/protocol';
 import { declaredPort, mapWriteErrors, startServices } from '@torpor/runtime-shared';
 import { forgetBase } from '../base/build-base.mjs';
 import { isChanged } from '../base/copy-base.ts';
 import { writeMemory } from '../capture.ts';
-import { describeCapture, MEMORY } from '../checkpoint-needs.ts';
+import { describeCapture } from '../checkpoint-needs.ts';
 import {
   type ContainerSetup,
   type ContainerSource,
@@ -26,6 +27,7 @@ import { directoryInside } from '../guest/inside-root.ts';
 import { setUpAgent } from '../instance/agent-setup.ts';
 import { pathsIn } from '../instance/instance-files.ts';
 import { withDefaults } from '../limits/default-limits.ts';
+import { packMemory } from '../pack-memory.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import { secret } from '../start.ts';
 import { type ImageRoot, type ImageRootParts, makeImageRoot } from './image-root.ts';
@@ -58,18 +60,18 @@ async function prepareFrom(
 ): Promise<Captured> {
   const { layers, layerStore } = ctx;
   const { checkpointId } = staging;
-  const upper = await layers.create();
+  const [upper, ownPages] = [await layers.create(), await layers.create()];
   const binary = ctx.binaries.current;
   const claim = (under: readonly LayerId[]) =>
     layerStore.claim(checkpointId, {
-      layers: [upper, ...under],
+      layers: [upper, ownPages, ...under],
       runsc: binary.digest,
       tools: ctx.tools.fingerprint,
     });
   const parts = { owner: checkpointId, claim, signal };
   const { under, rootDigest, share } = await makeBottom(ctx, spec, root, parts).catch(
     async (thrown: unknown) => {
-      if (isChanged(thrown)) await layers.remove(upper);
+      if (isChanged(thrown)) await allDone(layers.remove(upper), layers.remove(ownPages));
       throw thrown;
     },
   );
@@ -80,7 +82,7 @@ async function prepareFrom(
     tools: ctx.tools,
     binary,
   };
-  const user = await bootAndCapture(ctx, spec, staging, source, upper, signal);
+  const { user, pages } = await bootAndCapture(ctx, spec, staging, source, { upper, ownPages }, signal);
   await share?.();
   const top: LayerReference = {
     id: upper,
@@ -93,7 +95,7 @@ async function prepareFrom(
     system: source.system?.fingerprint ?? null,
     runsc: binary.digest,
   };
-  const captured = describeCapture(ctx, needs, [top, under], checkpointId, true, {
+  const captured = describeCapture(ctx, needs, [top, under], checkpointId, pages, {
     name: spec.name,
     rootDigest,
   });
@@ -126,15 +128,21 @@ async function makeBottom(
   return { under: { id, nonce, owner }, rootDigest };
 }
 
-/** Returns the default user of a template from an image. */
+interface BootedTemplate {
+  /** The default user of a template from an image. */
+  readonly user: string | undefined;
+  /** The page layers of its memory. */
+  readonly pages: readonly LayerReference[];
+}
+
 async function bootAndCapture(
   ctx: RuntimeContext,
   spec: TemplateSpec,
   staging: Staging,
   source: ContainerSource,
-  upper: LayerId,
+  { upper, ownPages }: { readonly upper: LayerId; readonly ownPages: LayerId },
   signal: AbortSignal,
-): Promise<string | undefined> {
+): Promise<BootedTemplate> {
   const { serverTag, unassignedDir, runsc, network } = ctx;
   const number = staging.checkpointId.slice(-12);
   const name = `${serverTag}-template-${number}`;
@@ -160,8 +168,7 @@ async function bootAndCapture(
     });
     await spec.progress('capturing');
     const image = await writeMemory(ctx, { container: setup.container, credential }, staging, signal);
-    await ctx.images.pack(image, join(staging.path, MEMORY), signal);
-    return user;
+    return { user, pages: await packMemory(ctx, image, { own: ownPages, below: [] }, staging, signal) };
   } finally {
     await tearDownContainer(
       ctx,

@@ -4,6 +4,7 @@ import type { AgentClient } from '@torpor/envd';
 import type { ReplacedFile } from '@torpor/host';
 import type { Attachment } from '@torpor/network';
 import { TorporError } from '@torpor/protocol';
+import { needsOf } from '../checkpoint-needs.ts';
 import { isOwnedBy, writeOwner } from '../container/container-owner.ts';
 import { agentAt } from '../instance/agent-setup.ts';
 import type { InstanceRecord } from '../instance/instance-files.ts';
@@ -46,7 +47,7 @@ const AGENT_MS = 10_000;
 export async function adopt(
   { files, network, runsc, faults }: RuntimeContext,
   warm: WarmInstance,
-  { instance, spec }: Pick<StartRequest, 'instance' | 'spec'>,
+  { instance, from, spec }: Pick<StartRequest, 'instance' | 'from' | 'spec'>,
 ): Promise<AdoptedContainer> {
   const { container, credential, guestAddress } = warm.record;
   const record: InstanceRecord = {
@@ -54,6 +55,7 @@ export async function adopt(
     token: secret(),
     credential: secret(),
     network: spec.network,
+    pages: needsOf(from).pages,
     capturedFor: null,
   };
   await runsc.continueSentry(container.id);

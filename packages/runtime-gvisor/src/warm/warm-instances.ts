@@ -9,6 +9,7 @@ import type { Instance, Warmth } from '@torpor/engine';
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 import type { Droppable } from '../caches/memory-budget.ts';
 import { cachedCheckpoint, type InstanceRecord } from '../instance/instance-files.ts';
+import { sharedLayers } from '../instance/instance-layers.ts';
 import { instanceName } from '../instance/instance-names.ts';
 import { withDefaults } from '../limits/default-limits.ts';
 import { SentryRefusal } from '../runsc/control-socket.ts';
@@ -145,7 +146,7 @@ export class WarmInstances {
       const adopted = await adopt(this.#ctx, warm, request);
       const setUp = (bound: AbortSignal) => setUpRunning(this.#ctx, request, adopted, bound);
       const { started, answered } = await goOn(this.#ctx, adopted, setUp, signal);
-      this.#removeOldRecord(warm.instance);
+      this.#removeOldRecord(warm);
       return { started: { ...started, adopted: true }, record: adopted.record, answered };
     } catch (thrown) {
       // The engine destroys the instance of an aborted start.
@@ -161,12 +162,17 @@ export class WarmInstances {
   }
 
   /** Returns at once. The record is removed under the mutex of the sandbox, so the next call for the sandbox waits for it. */
-  #removeOldRecord(instance: Instance): void {
-    const name = instanceName(this.#ctx.serverTag, instance);
+  #removeOldRecord({ instance, record }: WarmInstance): void {
+    const { files, layerStore, report, serverTag } = this.#ctx;
+    const name = instanceName(serverTag, instance);
     this.#adopted.add(name);
+    const remove = async () => {
+      await files.remove(instance);
+      await layerStore.release(sharedLayers(record));
+    };
     this.#owner
-      .exclusively(instance.sandboxId, () => this.#ctx.files.remove(instance))
-      .catch((error: unknown) => this.#ctx.report('an old record stays', { ...instance, error }))
+      .exclusively(instance.sandboxId, remove)
+      .catch((error: unknown) => report('an old record stays', { ...instance, error }))
       .finally(() => this.#adopted.delete(name));
   }
 

@@ -1,0 +1,144 @@
+/**
+ * Decides which pages of a memory image a checkpoint stores itself, and which it takes from the page layers of earlier
+ * checkpoints. Pure: works on digests alone.
+ *
+ * Between two pauses most pages of a sandbox stay the same, and many equal those of the template. But they move: the files that
+ * runsc writes have no fixed place for a page. So pages are found by their digests.
+ */
+
+export const PAGE_BYTES = 4096;
+/** Of the SHA-256 of a page. A guest that found two pages with equal digests could only damage its own memory. */
+export const DIGEST_BYTES = 16;
+
+/** The most layers below the own one. More would make a wake open more files, and keep more old layers. */
+const MOST_LAYERS = 7;
+/** A layer of which less is used is not kept for that rest. So the layers of an image take at most four times its size. */
+const LEAST_USED = 1 / 4;
+
+/** Consecutive pages of an image that are consecutive pages of one layer. */
+export interface PageRun {
+  /** 0 is the own layer of the checkpoint, the others are those of `PagePlan.layers`. */
+  readonly layer: number;
+  /** The first page in the layer. */
+  readonly first: number;
+  readonly count: number;
+}
+
+export interface PagePlan {
+  /** Indexes of the layers below that the image needs. */
+  readonly layers: readonly number[];
+  /** The whole image, page after page. */
+  readonly runs: readonly PageRun[];
+  /** The pages of the image that the own layer has, ascending. */
+  readonly own: readonly number[];
+}
+
+/** `image` and each of `below` are the digests of all pages, one after the other. `below` begins with the newest layer. */
+export function planPages(image: Buffer, below: readonly Buffer[]): PagePlan {
+  const known = new KnownPages(below);
+  const found = findPages(image, known);
+  const layers = layersToKeep(found, known);
+  const own: number[] = [];
+  const runs: { layer: number; first: number; count: number }[] = [];
+  for (const [page, at] of found.entries()) {
+    const layer = layers.indexOf(known.layerOf(at)) + 1;
+    const first = layer === 0 ? own.push(page) - 1 : known.pageInLayer(at);
+    const last = runs.at(-1);
+    if (last?.layer === layer && last.first + last.count === first) last.count++;
+    else runs.push({ layer, first, count: 1 });
+  }
+  return { layers, runs, own };
+}
+
+export function pagesIn(digests: Buffer): number {
+  return digests.length / DIGEST_BYTES;
+}
+
+/** For each page of the image its number among all known pages, or -1. */
+function findPages(image: Buffer, known: KnownPages): Int32Array {
+  const found = new Int32Array(pagesIn(image));
+  for (let page = 0, last = -1; page < found.length; page++) {
+    // Equal pages (zeros above all) are in several places. Long runs make the plan short, and a wake quick.
+    last = last >= 0 && known.continues(last, image, page) ? last + 1 : known.find(image, page);
+    found[page] = last;
+  }
+  return found;
+}
+
+function layersToKeep(found: Int32Array, known: KnownPages): number[] {
+  const used = known.pages.map(() => 0);
+  for (const at of new Set(found)) if (at >= 0) used[known.layerOf(at)] = (used[known.layerOf(at)] ?? 0) + 1;
+  return used
+    .map((count, layer) => ({ layer, count, of: known.pages[layer] ?? 0 }))
+    .filter(({ count, of }) => count > 0 && count >= of * LEAST_USED)
+    .sort((a, b) => b.count - a.count)
+    .slice(0, MOST_LAYERS)
+    .map(({ layer }) => layer)
+    .sort((a, b) => a - b);
+}
+
+/**
+ * The pages of several layers, numbered through. A hash table without objects: an image of 1 GB has 262,144 pages, and this
+ * process serves requests meanwhile.
+ */
+class KnownPages {
+  /** The number of pages of each layer. */
+  readonly pages: readonly number[];
+  /** The number of the first page of each layer. */
+  readonly #first: readonly number[];
+  readonly #digests: Buffer;
+  /** Numbers of pages, each plus one. Digests are evenly distributed, so their first bytes say where to look. */
+  readonly #table: Int32Array;
+
+  constructor(layers: readonly Buffer[]) {
+    this.pages = layers.map(pagesIn);
+    let total = 0;
+    this.#first = this.pages.map((pages) => {
+      total += pages;
+      return total - pages;
+    });
+    this.#digests = Buffer.concat(layers);
+    this.#table = new Int32Array(2 ** Math.ceil(Math.log2(2 * total + 2)));
+    // The oldest layer first: it is usually the largest, and where several layers have a page, the first one is found.
+    for (const [layer, first] of [...this.#first.entries()].reverse())
+      for (let page = 0; page < (this.pages[layer] ?? 0); page++) this.#add(first + page);
+  }
+
+  find(digests: Buffer, page: number): number {
+    return (this.#table[this.#slotOf(digests, page)] ?? 0) - 1;
+  }
+
+  /** Whether the page equals the one that follows `at` in the same layer. */
+  continues(at: number, digests: Buffer, page: number): boolean {
+    const next = at + 1;
+    return next < pagesIn(this.#digests) && !this.#first.includes(next) && this.#isEqual(next, digests, page);
+  }
+
+  /** -1 for the page -1. */
+  layerOf(at: number): number {
+    return this.#first.findLastIndex((first) => at >= first);
+  }
+
+  pageInLayer(at: number): number {
+    return at - (this.#first[this.layerOf(at)] ?? 0);
+  }
+
+  #add(at: number): void {
+    const slot = this.#slotOf(this.#digests, at);
+    if (this.#table[slot] === 0) this.#table[slot] = at + 1;
+  }
+
+  /** The slot that has the page, or the free one where it belongs. */
+  #slotOf(digests: Buffer, page: number): number {
+    const mask = this.#table.length - 1;
+    for (let slot = digests.readUInt32LE(page * DIGEST_BYTES) & mask; ; slot = (slot + 1) & mask) {
+      const at = (this.#table[slot] ?? 0) - 1;
+      if (at < 0 || this.#isEqual(at, digests, page)) return slot;
+    }
+  }
+
+  #isEqual(at: number, digests: Buffer, page: number): boolean {
+    const [from, other] = [at * DIGEST_BYTES, page * DIGEST_BYTES];
+    return this.#digests.compare(digests, other, other + DIGEST_BYTES, from, from + DIGEST_BYTES) === 0;
+  }
+}
