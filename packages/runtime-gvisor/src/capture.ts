@@ -12,7 +12,7 @@ import { mapWriteErrors } from '@torpor/runtime-shared';
 import { describeCapture, writeSecrets } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
 import type { InstanceRecord } from './instance/instance-files.ts';
-import { layersOf, type PageTarget, packMemory } from './pack-memory.ts';
+import { layersOf, type PageTarget, packMemory, readKnownLayers } from './pack-memory.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 import { noSuchInstance } from './start.ts';
 import { whyNotCopied, whyNotWarm } from './warm/warm-bounds.ts';
@@ -97,18 +97,20 @@ export async function captureInstance(
   }
   // The files are measured while the memory is written, and copied only after that: the sentry writes dirty files back
   // before it writes its memory.
-  const whyCold = whyStaysCold(ctx, record, signal);
-  const image = await writeMemory(ctx, record, staging, signal);
-  const why = await whyCold;
-  const target: PageTarget = { own: await ctx.layers.create(), below: record.pages };
+  const [image, why, known] = await allDone(
+    writeMemory(ctx, record, staging, signal),
+    whyStaysCold(ctx, record, signal),
+    readKnownLayers(ctx, record.pages),
+  );
+  const target: PageTarget = { own: await ctx.layers.create(), known };
   const [pages, { layers, warmth }] = await allDone(
     packMemory(ctx, image, target, staging, signal),
     keepFiles(ctx, instance, record, staging, { why, pages: layersOf(target) }, signal),
-    why === null ? cutOff(ctx, record) : undefined,
   ).catch(async (thrown: unknown) => {
     await allDone(ctx.images.evict(staging.checkpointId), ctx.layers.remove(target.own));
     throw thrown;
   });
+  if (why === null) cutOff(ctx, record);
   const captured = describeCapture(ctx, record, layers, staging.checkpointId, pages);
   return { record, captured, warmth };
 }
@@ -118,11 +120,12 @@ const NO_PAGES: readonly LayerId[] = [];
 
 /**
  * Sets the network policy of a frozen instance that may be kept to "nothing is allowed", and removes the rule of the firewall
- * that refused new connections. Removing the rule starts a program. It is done here, beside the other work of a capture, so
- * that neither a snapshot nor a wake waits for it. `thaw` sets the policy of the sandbox again.
+ * that refused new connections. Removing the rule starts a program. Returns at once: the program runs while the checkpoint is
+ * sealed, so that neither a snapshot nor a wake waits for it. A later call for the same network waits. `thaw` sets the policy
+ * of the sandbox again.
  */
-async function cutOff({ network, report }: RuntimeContext, { container }: InstanceRecord): Promise<void> {
-  await network
+function cutOff({ network, report }: RuntimeContext, { container }: InstanceRecord): void {
+  network
     .reopen(container.id, { mode: 'none' })
     .catch((error: unknown) =>
       report('a frozen sandbox still refuses new connections', { container: container.id, error }),
@@ -192,10 +195,12 @@ export async function writeMemory(
   signal: AbortSignal,
 ): Promise<WrittenImage> {
   const { images, runsc, cgroups } = ctx;
-  await resetConnections(ctx, container.id, signal);
-  await writeSecrets(path, { credential });
-  await cgroups?.limit(container.id, {});
-  const bytes = await runsc.memoryBytes(container.id);
+  const [bytes] = await allDone(
+    runsc.memoryBytes(container.id),
+    resetConnections(ctx, container.id, signal),
+    writeSecrets(path, { credential }),
+    cgroups?.limit(container.id, {}),
+  );
   return images.write({ id: checkpointId, bytes }, (image) => runsc.writeImage(container, image, signal));
 }
 

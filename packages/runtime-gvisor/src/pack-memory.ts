@@ -5,33 +5,51 @@ import { allDone } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { MEMORY } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
+import { readDigests } from './image/page-layer.ts';
+import { KnownPages } from './image/page-plan.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
 type PackingContext = Pick<RuntimeContext, 'images' | 'layers'>;
+
+/** The page layers that an image may refer to, and what they have. */
+export interface KnownLayers {
+  /** Newest first. */
+  readonly references: readonly LayerReference[];
+  readonly pages: KnownPages;
+}
+
+/** `below` are the page layers of the image that the instance was started from. They stay while the instance is there. */
+export async function readKnownLayers(
+  { layers }: PackingContext,
+  below: readonly LayerReference[],
+): Promise<KnownLayers> {
+  const looks = await Promise.allSettled(below.map(({ id, nonce }) => layers.inspect(id, nonce)));
+  // A layer that is missing or has changed must not get another user.
+  const references = below.filter((_, index) => looks[index]?.status === 'fulfilled');
+  const digests = await Promise.all(references.map(({ id }) => readDigests(layers.path(id))));
+  return { references, pages: new KnownPages(digests) };
+}
 
 /** Where the pages of an image go, and where they may be already. */
 export interface PageTarget {
   /** An open layer that the checkpoint claims. It is removed when it is not needed. */
   readonly own: LayerId;
-  /** The page layers of the image that the instance was started from, newest first. They stay while the instance is there. */
-  readonly below: readonly LayerReference[];
+  readonly known: KnownLayers;
 }
 
 /** Every layer that the image may refer to. */
-export function layersOf({ own, below }: PageTarget): LayerId[] {
-  return [own, ...below.map(({ id }) => id)];
+export function layersOf({ own, known }: PageTarget): LayerId[] {
+  return [own, ...known.references.map(({ id }) => id)];
 }
 
 /** Returns the page layers of the checkpoint, its own first. */
 export async function packMemory(
-  ctx: PackingContext,
+  { images, layers }: PackingContext,
   image: WrittenImage,
-  target: PageTarget,
+  { own, known }: PageTarget,
   { checkpointId, path, memoryForm }: Staging,
   signal: AbortSignal,
 ): Promise<LayerReference[]> {
-  const { images, layers } = ctx;
-  const { own } = target;
   const directory = join(path, MEMORY);
   try {
     if (memoryForm === 'whole') {
@@ -39,20 +57,15 @@ export async function packMemory(
       await layers.remove(own);
       return [];
     }
-    const below = await intactLayers(ctx, target);
-    const pages = { own: layers.path(own), below: below.map(({ id }) => layers.path(id)) };
+    const pages = { own: layers.path(own), known: known.pages };
     const used = await images.pack(image, directory, pages, signal);
     const { nonce } = await layers.seal(own, signal, { recordsSizes: true });
-    return [{ id: own, nonce, owner: checkpointId }, ...used.flatMap((index) => below[index] ?? [])];
+    return [
+      { id: own, nonce, owner: checkpointId },
+      ...used.flatMap((index) => known.references[index] ?? []),
+    ];
   } catch (thrown) {
     await allDone(images.evict(checkpointId), layers.remove(own));
     throw thrown;
   }
-}
-
-/** A layer that is missing or has changed must not get another user. */
-async function intactLayers({ layers }: PackingContext, { below }: PageTarget): Promise<LayerReference[]> {
-  const looks = below.map(({ id, nonce }) => layers.inspect(id, nonce));
-  const found = await Promise.allSettled(looks);
-  return below.filter((_, index) => found[index]?.status === 'fulfilled');
 }

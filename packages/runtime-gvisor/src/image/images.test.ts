@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Images, type WrittenImage } from './images.ts';
+import { KnownPages } from './page-plan.ts';
 
 const run = promisify(execFile);
 const signal = new AbortController().signal;
@@ -35,7 +36,7 @@ const pack = async (n: number, image: WrittenImage, stop = signal) => {
   const { directory, layers } = packedOf(n);
   const [own = ''] = layers;
   await mkdir(own, { recursive: true });
-  await images.pack(image, directory, { own, below: [] }, stop);
+  await images.pack(image, directory, { own, known: new KnownPages([]) }, stop);
 };
 const cached = () => readdir(join(top, 'cache'));
 const onDisk = () => readdir(join(top, 'disk'));

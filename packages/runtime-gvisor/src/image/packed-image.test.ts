@@ -18,7 +18,8 @@ import { promisify } from 'node:util';
 import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type PackedImage, packedBytes, packImage, unpackImage } from './packed-image.ts';
-import { PAGE_BYTES } from './page-plan.ts';
+import { readDigests } from './page-layer.ts';
+import { KnownPages, PAGE_BYTES } from './page-plan.ts';
 
 const ID: CheckpointId = `ckpt_${'0'.repeat(20)}`;
 const MEGABYTE = 1024 * 1024;
@@ -52,7 +53,8 @@ async function writeRaw(content: Buffer, directory = raw): Promise<void> {
 async function pack(name = 'first', below: readonly string[] = [], directory = raw): Promise<PackedImage> {
   const [packed, own] = [join(top, name), join(top, `${name}-pages`)];
   await Promise.all([mkdir(packed), mkdir(own)]);
-  const used = await packImage(directory, packed, { own, below }, signal);
+  const known = new KnownPages(await Promise.all(below.map(readDigests)));
+  const used = await packImage(directory, packed, { own, known }, signal);
   return { directory: packed, layers: [own, ...used.flatMap((index) => below[index] ?? [])] };
 }
 
@@ -235,7 +237,9 @@ describe('a packed memory image', () => {
     await writeRaw(pages);
     const [packed, own] = [join(top, 'packed'), join(top, 'pages')];
     await Promise.all([mkdir(packed), mkdir(own)]);
-    await expect(packImage(raw, packed, { own, below: [] }, AbortSignal.abort())).rejects.toThrow();
+    await expect(
+      packImage(raw, packed, { own, known: new KnownPages([]) }, AbortSignal.abort()),
+    ).rejects.toThrow();
     expect(await readdir(packed)).not.toContain('pieces.json');
   });
 });

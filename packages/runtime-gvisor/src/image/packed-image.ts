@@ -17,8 +17,8 @@ import { type CheckpointId, TorporError } from '@torpor/protocol';
 import { mapCheckpointReadErrors, mapWriteErrors } from '@torpor/runtime-shared';
 import { z } from 'zod';
 import { digestPages } from './page-digests.ts';
-import { copyPages, type PlacedRun, readDigests, writePageLayer } from './page-layer.ts';
-import { PAGE_BYTES, planPages } from './page-plan.ts';
+import { copyPages, type PlacedRun, writePageLayer } from './page-layer.ts';
+import { type KnownPages, PAGE_BYTES, planPages } from './page-plan.ts';
 import { PIECE_BYTES, readPieces, wholePieces, withNewFile, writeAt, writePieces } from './piece-file.ts';
 
 /** A packed image: the directory in the checkpoint, and the directories of its page layers. */
@@ -32,8 +32,8 @@ export interface PackedImage {
 export interface PageDirectories {
   /** An open layer, which takes the pages that none of the layers below has. */
   readonly own: string;
-  /** The page layers of an earlier image, newest first. */
-  readonly below: readonly string[];
+  /** The pages of an earlier image. */
+  readonly known: KnownPages;
 }
 
 const indexSchema = z.object({
@@ -69,7 +69,7 @@ const LAYERS_AT_ONCE = 2;
 
 /**
  * Packs into an empty directory, and the pages into page layers. Without `pages` they go into the directory too, as earlier
- * versions read them. The caller makes both durable. Returns which of the layers below the image refers to.
+ * versions read them. The caller makes both durable. Returns which of the known layers the image refers to.
  */
 export async function packImage(
   raw: string,
@@ -83,11 +83,8 @@ export async function packImage(
   }
   const path = join(raw, PAGES_FILE);
   const { size: bytes } = await stat(path);
-  const [digests, ...known] = await allDone(
-    digestPages(path, bytes, signal),
-    ...pages.below.map((layer) => readDigests(layer)),
-  );
-  const plan = planPages(digests, known);
+  const digests = await digestPages(path, bytes, signal);
+  const plan = planPages(digests, pages.known);
   const runs = plan.runs.flatMap(({ layer, first, count }) => [layer, first, count]);
   await allDone(
     mapWriteErrors(directory, () => packFiles(raw, directory, { bytes, runs }, signal)),

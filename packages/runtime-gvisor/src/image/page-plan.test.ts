@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { DIGEST_BYTES, type PagePlan, planPages } from './page-plan.ts';
+import { DIGEST_BYTES, KnownPages, type PagePlan, planPages } from './page-plan.ts';
 
 /** Pages with these numbers: equal numbers are equal pages. */
 const digestsOf = (pages: readonly number[]) =>
@@ -23,7 +23,7 @@ function assembled(
 }
 
 const plan = (image: readonly number[], below: readonly (readonly number[])[]) =>
-  planPages(digestsOf(image), below.map(digestsOf));
+  planPages(digestsOf(image), new KnownPages(below.map(digestsOf)));
 
 describe('the plan of the pages of a memory image', () => {
   it('stores every page of the first image', () => {

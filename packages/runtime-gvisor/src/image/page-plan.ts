@@ -33,9 +33,8 @@ export interface PagePlan {
   readonly own: readonly number[];
 }
 
-/** `image` and each of `below` are the digests of all pages, one after the other. `below` begins with the newest layer. */
-export function planPages(image: Buffer, below: readonly Buffer[]): PagePlan {
-  const known = new KnownPages(below);
+/** `image` has the digests of all its pages, one after the other. */
+export function planPages(image: Buffer, known: KnownPages): PagePlan {
   const found = findPages(image, known);
   const layers = layersToKeep(found, known);
   const own: number[] = [];
@@ -50,7 +49,7 @@ export function planPages(image: Buffer, below: readonly Buffer[]): PagePlan {
   return { layers, runs, own };
 }
 
-export function pagesIn(digests: Buffer): number {
+function pagesIn(digests: Buffer): number {
   return digests.length / DIGEST_BYTES;
 }
 
@@ -81,7 +80,7 @@ function layersToKeep(found: Int32Array, known: KnownPages): number[] {
  * The pages of several layers, numbered through. A hash table without objects: an image of 1 GB has 262,144 pages, and this
  * process serves requests meanwhile.
  */
-class KnownPages {
+export class KnownPages {
   /** The number of pages of each layer. */
   readonly pages: readonly number[];
   /** The number of the first page of each layer. */
@@ -90,6 +89,7 @@ class KnownPages {
   /** Numbers of pages, each plus one. Digests are evenly distributed, so their first bytes say where to look. */
   readonly #table: Int32Array;
 
+  /** For each layer the digests of its pages, one after the other. The newest layer is the first. */
   constructor(layers: readonly Buffer[]) {
     this.pages = layers.map(pagesIn);
     let total = 0;

@@ -27,7 +27,7 @@ import { directoryInside } from '../guest/inside-root.ts';
 import { setUpAgent } from '../instance/agent-setup.ts';
 import { pathsIn } from '../instance/instance-files.ts';
 import { withDefaults } from '../limits/default-limits.ts';
-import { packMemory } from '../pack-memory.ts';
+import { packMemory, readKnownLayers } from '../pack-memory.ts';
 import type { RuntimeContext } from '../runtime-context.ts';
 import { secret } from '../start.ts';
 import { type ImageRoot, type ImageRootParts, makeImageRoot } from './image-root.ts';
@@ -168,7 +168,8 @@ async function bootAndCapture(
     });
     await spec.progress('capturing');
     const image = await writeMemory(ctx, { container: setup.container, credential }, staging, signal);
-    return { user, pages: await packMemory(ctx, image, { own: ownPages, below: [] }, staging, signal) };
+    const target = { own: ownPages, known: await readKnownLayers(ctx, []) };
+    return { user, pages: await packMemory(ctx, image, target, staging, signal) };
   } finally {
     await tearDownContainer(
       ctx,
