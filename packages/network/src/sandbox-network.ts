@@ -125,6 +125,18 @@ export class SandboxNetwork {
     this.#get(name).setPolicy(policyOf(network));
   }
 
+  /** Refuses new connections between the instance and the outside until `release`. Runs a program. */
+  hold(name: string): Promise<void> {
+    return this.#mutex.run(name, () => this.#hold(this.#get(name)));
+  }
+
+  /** Resets the connections that there are now. New ones may be opened meanwhile. */
+  async resetOpen(name: string): Promise<void> {
+    const instance = this.#get(name);
+    instance.hold();
+    await this.#parts.resets.reset(instance.address);
+  }
+
   /**
    * Resets all connections between the instance and the outside, and refuses new ones until `release`. Resolves with the
    * connections that may still be open, usually none. While there are any, the caller must not write a memory image;
@@ -133,9 +145,7 @@ export class SandboxNetwork {
   reset(name: string): Promise<readonly TrackedConnection[]> {
     return this.#mutex.run(name, async () => {
       const instance = this.#get(name);
-      instance.hold();
-      if (!instance.isBlocked) await this.#parts.firewall.hold(instance.slot);
-      instance.isBlocked = true;
+      await this.#hold(instance);
       return this.#parts.resets.reset(instance.address);
     });
   }
@@ -201,6 +211,12 @@ export class SandboxNetwork {
     this.#byName.set(name, instance);
     this.#byAddress.set(instance.address, instance);
     return instance;
+  }
+
+  async #hold(instance: AttachedInstance): Promise<void> {
+    instance.hold();
+    if (!instance.isBlocked) await this.#parts.firewall.hold(instance.slot);
+    instance.isBlocked = true;
   }
 
   async #release(instance: AttachedInstance, policy: Policy): Promise<void> {

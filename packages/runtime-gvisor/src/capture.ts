@@ -58,10 +58,12 @@ export async function freezeInstance(
   const { record } = await liveInstance(ctx, instance);
   const { network, runsc, faults } = ctx;
   const { id } = record.container;
+  // Runs a program. The capture waits for its end, and reports when it fails again.
+  network.hold(id).catch(() => {});
   try {
     // The programs still run, so they learn of the resets and close their ends. A program may open another connection
     // before the freeze; the capture resets it.
-    await network.reset(id);
+    await network.resetOpen(id);
     await runsc.freeze(record.container, signal, () => faults.pass('runtime.freezing'));
   } catch (thrown) {
     await network.release(id);
