@@ -30,6 +30,8 @@ export async function readKnownLayers(
   return { references, pages: new KnownPages(digests) };
 }
 
+const NOTHING_KNOWN = new KnownPages([]);
+
 /** Where the pages of an image go, and where they may be already. */
 export interface PageTarget {
   /** An open layer that the checkpoint claims. It is removed when it is not needed. */
@@ -57,7 +59,7 @@ export async function packMemory(
       await layers.remove(own);
       return [];
     }
-    const pages = { own: layers.path(own), known: known.pages };
+    const pages = { own: layers.path(own), known: memoryForm === 'own pages' ? NOTHING_KNOWN : known.pages };
     const used = await images.pack(image, directory, pages, signal);
     const { nonce } = await layers.seal(own, signal, { recordsSizes: true });
     return [

@@ -1,7 +1,7 @@
 /** Checkpoints of real sandboxes that share the pages of their memory. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Instance, LayerReference, SealedCheckpoint } from '@torpor/engine';
+import type { Instance, LayerReference, MemoryForm, SealedCheckpoint } from '@torpor/engine';
 import { nextOf, paused, sealing, startFrom, unhurried } from '@torpor/engine/testing';
 import { DEFAULT_RUNTIME_SETTINGS } from '@torpor/runtime-shared';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -27,6 +27,16 @@ describe.skipIf(why !== null)('the memory of a gVisor checkpoint', () => {
   async function counts(instance: Instance): Promise<number> {
     await world.program.write(instance, '/home/user/file', 'text');
     return (await world.program.counter?.(instance)) ?? 0;
+  }
+
+  async function captured(instance: Instance, memoryForm: MemoryForm): Promise<SealedCheckpoint> {
+    await world.runtime.presync(instance, unhurried);
+    await world.runtime.freeze(instance, unhurried);
+    const asleep = await sealing(world, (staging) =>
+      world.runtime.capture(instance, 'memory', { ...staging, memoryForm }, unhurried),
+    );
+    await world.runtime.destroy(instance, unhurried);
+    return asleep;
   }
 
   /** Without the unpacked copy, so that a start puts the pages together. */
@@ -91,15 +101,18 @@ describe.skipIf(why !== null)('the memory of a gVisor checkpoint', () => {
     expect(await world.program.counter?.(await woken(second, again))).toBe(counted);
   }, 60_000);
 
+  it('refers to no earlier pages when the engine asks for that', async () => {
+    const first = await world.started();
+    const counted = await counts(first);
+    const asleep = await captured(first, 'own pages');
+    expect(pagesOf(asleep)).toMatchObject([{ owner: asleep.id }]);
+    expect(await world.program.counter?.(await woken(first, asleep))).toBe(counted);
+  }, 60_000);
+
   it('has all pages in its content while a server of an earlier version may start it', async () => {
     const first = await world.started();
     const counted = await counts(first);
-    await world.runtime.presync(first, unhurried);
-    await world.runtime.freeze(first, unhurried);
-    const asleep = await sealing(world, (staging) =>
-      world.runtime.capture(first, 'memory', { ...staging, memoryForm: 'whole' }, unhurried),
-    );
-    await world.runtime.destroy(first, unhurried);
+    const asleep = await captured(first, 'whole');
     expect(pagesOf(asleep)).toEqual([]);
     expect((await stat(join(asleep.path ?? '', 'memory', 'pages.img.zst'))).size).toBeGreaterThan(0);
     expect(await world.program.counter?.(await woken(first, asleep))).toBe(counted);

@@ -194,7 +194,7 @@ async function captureAndSeal(
     withTimeout(ctx.clock, ms, what, work, handle.signal);
   handle.trace.enter('capture');
   const staging = await call(callMs, 'Staging the checkpoint', (callSignal) =>
-    stageCheckpoint(ctx, checkpointId, callSignal),
+    stageCheckpoint(ctx, checkpointId, sandbox.baseId, callSignal),
   );
   const captured = await call(mode === 'memory' ? captureMs : callMs, 'Capturing', (callSignal) =>
     runtime.capture(instance, mode, staging, callSignal),

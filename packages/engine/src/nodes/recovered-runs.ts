@@ -82,7 +82,7 @@ async function keepRun(ctx: Context, run: FencedRun): Promise<void> {
   if (found.is === 'gone' && !found.files) return forgetRun(ctx, run);
   const id = await insertRow(ctx, sandbox, run);
   const staged = await withTimeout(ctx.clock, ctx.settings.callMs, 'Keeping a run', async (signal) => {
-    const staging = await stageCheckpoint(ctx, id, signal);
+    const staging = await stageCheckpoint(ctx, id, run.base_id, signal);
     const capturing =
       found.is === 'gone'
         ? runtime.recoverFiles(instance, staging, signal)

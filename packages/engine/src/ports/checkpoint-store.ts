@@ -96,9 +96,15 @@ export interface Staging {
   readonly checkpointId: CheckpointId;
   /** The content directory. What the runtime writes here is at `path(id)` after the seal. */
   readonly path: string;
-  /** Set by the engine. `shared pages`, the default: the memory may refer to page layers of other checkpoints. */
-  readonly memoryForm?: 'shared pages' | 'whole';
+  /** Set by the engine; `shared pages` by default. */
+  readonly memoryForm?: MemoryForm;
 }
+
+/**
+ * How a runtime that keeps pages of memory in layers seals memory. `shared pages`: refers to page layers of earlier checkpoints.
+ * `own pages`: brings all page layers itself. `whole`: has everything in the content, as earlier versions read it.
+ */
+export type MemoryForm = 'shared pages' | 'own pages' | 'whole';
 
 export interface StoredSeal {
   readonly manifest: Manifest;

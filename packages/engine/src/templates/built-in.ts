@@ -104,7 +104,7 @@ async function prepareBuiltIn(
     ctx.settings.templateMs,
     `Preparing template "${spec.name}"`,
     async (signal) => {
-      const staging = await stageCheckpoint(ctx, id, signal);
+      const staging = await stageCheckpoint(ctx, id, null, signal);
       const captured = await runtime.prepareTemplate(spec, staging, signal);
       return sealInStore(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
     },

@@ -147,7 +147,7 @@ async function make(
       async (signal) => {
         const { root, definition } = await resolve(template.definition, request, progress, signal);
         const { services, env, user, workdir, resources } = definition;
-        const staging = await stageCheckpoint(ctx, id, signal);
+        const staging = await stageCheckpoint(ctx, id, null, signal);
         const spec = { name, root, services, env, user, workdir, resources, progress };
         preparing = runtime.prepareTemplate(spec, staging, signal);
         const captured = await preparing;

@@ -234,6 +234,8 @@ export class SandboxGate implements QueueGate, ExchangeGate {
     }
     this.#notifyDrain = () => {};
     this.#setMode('drained');
+    // Otherwise the freeze runs a program to reset these connections.
+    for (const queue of this.#queues.values()) queue.dropIdle();
   }
 
   #isDrained(): boolean {
