@@ -17,14 +17,15 @@ export interface DigestOrder {
   readonly bytes: number;
   readonly pageBytes: number;
   readonly digestBytes: number;
-  readonly shared: SharedArrayBuffer;
   readonly nextPiece: SharedArrayBuffer;
 }
 
-interface DigestAnswer {
-  readonly id: number;
-  readonly error?: unknown;
-}
+/** The digests of some pages, or the end of the order. */
+type DigestAnswer =
+  | { readonly id: number; readonly page: number; readonly digests: Uint8Array }
+  | { readonly id: number; readonly error?: unknown };
+
+type OnDigests = (page: number, digests: Uint8Array) => void;
 
 const PROGRAM = new URL('./page-digests-worker.mjs', import.meta.url);
 /** More than two threads are faster than the memory. */
@@ -33,7 +34,7 @@ const { O_RDONLY, O_NOFOLLOW } = constants;
 
 /** The first bytes of the SHA-256 of every page, one after the other. `bytes` is the size of the file. */
 export async function digestPages(path: string, bytes: number, signal: AbortSignal): Promise<Buffer> {
-  const shared = new SharedArrayBuffer(Math.ceil(bytes / PAGE_BYTES) * DIGEST_BYTES);
+  const digests = Buffer.alloc(Math.ceil(bytes / PAGE_BYTES) * DIGEST_BYTES);
   const nextPiece = new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT);
   signal.throwIfAborted();
   const file = await open(path, O_RDONLY | O_NOFOLLOW);
@@ -46,28 +47,31 @@ export async function digestPages(path: string, bytes: number, signal: AbortSign
       bytes,
       pageBytes: PAGE_BYTES,
       digestBytes: DIGEST_BYTES,
-      shared,
       nextPiece,
     };
+    const add: OnDigests = (page, some) => digests.set(some, page * DIGEST_BYTES);
     // The file must not be closed before both threads are done with it.
-    await allDone(...threads.map((thread) => thread.run(order)));
+    await allDone(...threads.map((thread) => thread.run(order, add)));
   } finally {
     signal.removeEventListener('abort', stop);
     await file.close();
   }
   signal.throwIfAborted();
-  return Buffer.from(shared);
+  return digests;
 }
 
 class DigestThread {
   #worker: Worker | undefined;
   #lastId = 0;
-  readonly #waiting = new Map<number, PromiseWithResolvers<void>>();
+  readonly #waiting = new Map<
+    number,
+    { readonly ended: PromiseWithResolvers<void>; readonly add: OnDigests }
+  >();
 
-  async run(order: Omit<DigestOrder, 'id'>): Promise<void> {
+  async run(order: Omit<DigestOrder, 'id'>, add: OnDigests): Promise<void> {
     const id = ++this.#lastId;
     const ended = Promise.withResolvers<void>();
-    this.#waiting.set(id, ended);
+    this.#waiting.set(id, { ended, add });
     this.#worker ??= this.#start();
     // Only a thread with work keeps this process alive.
     this.#worker.ref();
@@ -82,14 +86,16 @@ class DigestThread {
 
   #start(): Worker {
     const worker = new Worker(PROGRAM, { resourceLimits: { maxYoungGenerationSizeMb: 2 } });
-    worker.on('message', ({ id, error }: DigestAnswer) => {
-      if (error === undefined) this.#waiting.get(id)?.resolve();
-      else this.#waiting.get(id)?.reject(error);
+    worker.on('message', (answer: DigestAnswer) => {
+      const waiting = this.#waiting.get(answer.id);
+      if ('digests' in answer) waiting?.add(answer.page, answer.digests);
+      else if (answer.error === undefined) waiting?.ended.resolve();
+      else waiting?.ended.reject(answer.error);
     });
     const fail = (cause?: unknown) => {
       if (this.#worker === worker) this.#worker = undefined;
       const ended = new TorporError('internal', 'A thread that digests memory has ended.', { cause });
-      for (const { reject } of this.#waiting.values()) reject(ended);
+      for (const waiting of this.#waiting.values()) waiting.ended.reject(ended);
     };
     worker.once('error', fail);
     worker.once('exit', () => fail());
