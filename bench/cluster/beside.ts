@@ -16,17 +16,17 @@ export async function besideReplication(
   const [node] = cluster.nodes;
   const { sandboxes } = node.torpor;
   const small = await cluster.create(node, 0);
-  const large = await cluster.create(node, megabytes);
   const waiting = async () =>
     (
       await cluster.world.query<{ count: string }>(
         "SELECT COUNT(*) AS count FROM checkpoints WHERE state = 'sealed' AND replicated_at IS NULL",
       )
     )[0]?.count;
-  const isUploadingMemory = async () =>
+  /** Its pages are the largest layer. */
+  const isUploadingPages = async () =>
     (
       await cluster.world.query(
-        "SELECT key FROM stored_objects WHERE kind = 'memory' AND state = 'writing' LIMIT 1",
+        "SELECT key FROM stored_objects WHERE kind = 'layer' AND state = 'writing' LIMIT 1",
       )
     ).length > 0;
   const wake = async () => {
@@ -42,16 +42,19 @@ export async function besideReplication(
       alone.push(await wake());
       continue;
     }
+    // Another one each time: a second pause would hardly upload any pages.
+    const large = await cluster.create(node, megabytes);
+    await pause(node, small);
     await sandboxes.pause(large);
-    while (!(await isUploadingMemory()) && Number(await waiting()) > 0) await delay(20);
+    while (!(await isUploadingPages()) && Number(await waiting()) > 0) await delay(20);
     await delay(PAUSE_OVER_MS);
     const took = await wake();
     // An upload that had ended before the wake says nothing.
     if (Number(await waiting()) > 0) beside.push(took);
     await cluster.replicated();
-    await sandboxes.resume(large);
+    await sandboxes.kill(large);
   }
-  await Promise.all([small, large].map((id) => sandboxes.kill(id)));
+  await sandboxes.kill(small);
   console.log(`\na wake to the first byte beside the upload of a checkpoint with ${megabytes} MB`);
   console.log(row(['', 'p50 ms', 'p95 ms']));
   const [quiet, busy] = [timesOf(alone), timesOf(beside)];
