@@ -123,7 +123,7 @@ async function verifyContent(
 ): Promise<Manifest> {
   const { contents } = await store.read(id, signal);
   const names = contents.flatMap((part) => part.top);
-  return (await store.verify(id, signal, { how: 'only', names })).manifest;
+  return (await store.verify(id, signal, { how: 'only', names, layers: 'none' })).manifest;
 }
 
 /** Packs a layer into a backup. Verifies the layer first. */

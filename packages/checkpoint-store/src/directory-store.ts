@@ -353,12 +353,12 @@ class DirectoryStore implements LayeredCheckpointStore {
       writeManifest(this.#fs, staged, manifestOf(manifest, contents, entries), place),
       syncContent(this.#fs, content, nodes, place, signal),
     );
+    const bytes = allocatedBytes(nodes) + (await this.#ownPageBytes(id, contents));
     await mapWriteErrors(place, staged, async () => {
       await allDone(syncDirectory(staged, this.#fs), syncDirectory(join(this.#root, 'staging'), this.#fs));
       signal?.throwIfAborted();
       await this.#moveIntoPlace(id);
     });
-    const bytes = allocatedBytes(nodes) + (await this.#ownPageBytes(id, contents));
     return { manifest: written.manifest, bytes };
   }
 

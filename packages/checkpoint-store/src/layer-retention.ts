@@ -29,6 +29,7 @@ export class LayerRetention implements LayerStore {
   readonly #claims: LayerClaims;
   readonly #layersOfCheckpointsWithoutClaim: LayerRetentionDependencies['layersOfCheckpointsWithoutClaim'];
   readonly #usageSources = new Set<LayersInUse>();
+  readonly #removals = new Set<Promise<void>>();
 
   constructor({ layers, claims, programs, layersOfCheckpointsWithoutClaim }: LayerRetentionDependencies) {
     this.layers = layers;
@@ -41,6 +42,19 @@ export class LayerRetention implements LayerStore {
     const path = this.#claims.path(checkpoint);
     const place = { checkpointId: checkpoint, location: pathToFileURL(path).href };
     return mapWriteErrors(place, path, () => this.#claims.set(checkpoint, claim));
+  }
+
+  async removalsEnded(): Promise<void> {
+    await Promise.allSettled(this.#removals);
+  }
+
+  async #removing(work: Promise<void>): Promise<void> {
+    this.#removals.add(work);
+    try {
+      await work;
+    } finally {
+      this.#removals.delete(work);
+    }
   }
 
   hasClaim(checkpoint: CheckpointId): boolean {
@@ -63,7 +77,11 @@ export class LayerRetention implements LayerStore {
    * the checkpoint as `removing`, and a later call finishes the removal. The layers in use are not known while an instance
    * directory has no record, for example during a start.
    */
-  async removeClaim(checkpoint: CheckpointId): Promise<void> {
+  removeClaim(checkpoint: CheckpointId): Promise<void> {
+    return this.#removing(this.#removeClaim(checkpoint));
+  }
+
+  async #removeClaim(checkpoint: CheckpointId): Promise<void> {
     if (!this.#claims.has(checkpoint)) return;
     if (!(await this.#claims.isComplete(checkpoint))) return;
     // When the claim cannot be read, the next sweep removes its layers.
@@ -82,6 +100,10 @@ export class LayerRetention implements LayerStore {
   async release(layers: readonly LayerId[]): Promise<void> {
     // Nearly always every layer is still claimed.
     if (layers.every((layer) => this.#claims.isClaimed(layer))) return;
+    await this.#removing(this.#release(layers));
+  }
+
+  async #release(layers: readonly LayerId[]): Promise<void> {
     const isNeeded = await this.#neededByCheckpoints();
     const inUse = await this.#inUse();
     // What stays because the layers in use are not known is removed by the next sweep.

@@ -8,6 +8,7 @@ import type { LayerId } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { manifestFor, newCheckpointId } from '../testing/index.ts';
+import { copyCheckpoint, copyTree, storeAt } from './backup.ts';
 import { type LayeredCheckpointStore, openDirectoryStore } from './directory-store.ts';
 
 const MEMORY: ContentSelection = { how: 'only', names: ['memory'] };
@@ -90,6 +91,30 @@ describe('the page layers of a checkpoint', () => {
       details: { entry: 'memory', layerId: first.own.id },
     });
     await store.verify(second.id, signal, FILES);
+  });
+
+  it('are no part of the content, which a backup copies and verifies without layers', async () => {
+    const first = await sealed();
+    const second = await sealed(first.pages);
+    const backup = await storeAt(join(top, 'backup'));
+    const copied = await copyCheckpoint(second.id, { root: top, store }, backup, signal);
+    expect(copied.layers.map(({ id }) => id).sort()).toEqual(
+      [second.files, second.own, first.own].map(({ id }) => id).sort(),
+    );
+  });
+
+  it('are known to be damaged from the verification that finds it until one that finds them well', async () => {
+    const { layers } = store.layerStore;
+    const { id, own } = await sealed();
+    await store.verify(id);
+    const [pages, copy] = [pathOf(own.id, 'pages'), join(top, 'copy')];
+    await copyTree(pages, copy);
+    await writeFile(pages, 'y'.repeat(9_000));
+    await failureOf(store.verify(id));
+    expect(await layers.isKnownDamaged(own.id)).toBe(true);
+    await copyTree(copy, pages);
+    await store.verify(id);
+    expect(await layers.isKnownDamaged(own.id)).toBe(false);
   });
 
   it('stay as long as any checkpoint uses them, and go with the last one', async () => {

@@ -182,6 +182,10 @@ describe('a replicated checkpoint', () => {
 
     expect(await fetchKinds()).toEqual(['layer', 'memory', 'record']);
     expect(await store.verify(id)).toEqual(before);
+
+    await rm(at('local', 'layers', pages), { recursive: true });
+    expect(await fetchKinds()).toEqual(['layer']);
+    expect(await store.verify(id)).toEqual(before);
   });
 
   it('comes back when it has nothing but layers, as one of files alone', async () => {

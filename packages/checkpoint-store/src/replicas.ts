@@ -26,7 +26,7 @@ import type {
   Replicas,
   StoredReplica,
 } from '@torpor/engine';
-import { forEachBounded, type GiveWay, KeyedMutex, Mutex, ProgramFailure } from '@torpor/host';
+import { forEachBounded, type GiveWay, KeyedMutex, ProgramFailure } from '@torpor/host';
 import { PROGRAM_KINDS, type ProgramId, packEntries, unpackEntries } from '@torpor/layers';
 import { type DataKeys, type EncryptedObjects, probeObjectStore } from '@torpor/object-store';
 import { type CheckpointId, TorporError } from '@torpor/protocol';
@@ -57,12 +57,6 @@ export class StoreReplicas implements Replicas {
   readonly #keys: DataKeys;
   /** One fetch of a subject at a time: forks of one checkpoint may start together. */
   readonly #fetches = new KeyedMutex<string>();
-
-  /**
-   * An eviction removes the layers that no checkpoint claims. A fetch that claims one of them waits for that, and finds it
-   * missing then.
-   */
-  readonly #claims = new Mutex();
 
   constructor({ root, store, objects, keys }: StoreReplicasDependencies) {
     this.#root = root;
@@ -144,7 +138,7 @@ export class StoreReplicas implements Replicas {
   }
 
   evict(id: CheckpointId): Promise<void> {
-    return this.#fetches.run(id, () => this.#claims.run(() => this.#store.remove(id)));
+    return this.#fetches.run(id, () => this.#store.remove(id));
   }
 
   async requirePresent(objects: readonly ReplicaObject[], signal: AbortSignal): Promise<void> {
@@ -190,7 +184,9 @@ export class StoreReplicas implements Replicas {
     const manifest = await this.#store.read(id, signal);
     if (kind === 'record') {
       // The first verification records the digests, which become part of the record.
-      const selection = { how: 'only', names: manifest.contents.flatMap(({ top }) => top) } as const;
+      // Each layer is verified when it is uploaded.
+      const top = manifest.contents.flatMap((part) => part.top);
+      const selection = { how: 'only', names: top, layers: 'none' } as const;
       await this.#store.verify(id, signal, selection, giveWay);
       const names = await readdir(directory, { encoding: 'buffer' });
       return packEntries(
@@ -234,7 +230,7 @@ export class StoreReplicas implements Replicas {
       fetched.push(object);
     }
     const [layers, programs] = [layersOf(manifest), programsOf(manifest)];
-    await this.#claims.run(() => this.#restoreClaim(manifest));
+    await this.#restoreClaim(manifest);
     const tasks = [
       ...layers.map((layer) => ({
         object: () => objectOf('layer', subjectOfLayer(layer)),
@@ -279,7 +275,7 @@ export class StoreReplicas implements Replicas {
     look: 'presence' | 'contents',
     signal: AbortSignal,
   ): Promise<boolean> {
-    const selection: ContentSelection = { how: 'only', names: top };
+    const selection: ContentSelection = { how: 'only', names: top, layers: 'none' };
     const looking: Promise<unknown> =
       look === 'presence'
         ? this.#store.inspect(id, signal, selection)
@@ -297,6 +293,8 @@ export class StoreReplicas implements Replicas {
       return isDigest(digest) ? digest : null;
     });
     await layerStore.claim(manifest.checkpointId, { layers, runsc, tools });
+    // A layer that is removed just now must be seen as missing.
+    await layerStore.removalsEnded();
   }
 
   async #fetchLayer(

@@ -83,9 +83,10 @@ export class LayerClaims {
     return (this.#counts.get(layer) ?? 0) > (isOfExcept ? 1 : 0);
   }
 
+  /** The claim counts at once. When it could not be written, the next call or a restart decides. */
   async set(id: CheckpointId, claim: LayerClaim): Promise<void> {
-    await writeFileDurably(this.path(id), checksummedRecord(claim));
     this.#remember(id, claim);
+    await writeFileDurably(this.path(id), checksummedRecord(claim));
   }
 
   async remove(id: CheckpointId): Promise<void> {

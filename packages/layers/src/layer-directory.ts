@@ -23,6 +23,8 @@ export const FILES = 'fs';
 export const WORK = 'work';
 export const SEAL = 'seal.json';
 export const CONTENTS = 'contents.jsonl';
+/** There while the last verification of the layer has found damage. No archive has it. */
+export const DAMAGED = 'damaged';
 
 /** Relative to the directory of all layers. The only function that turns an id into a path component; it validates the id. */
 export function layerName(id: LayerId, stage: Stage = 'layer'): string {

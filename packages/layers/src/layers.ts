@@ -134,6 +134,8 @@ export interface Layers {
     mode?: 'record' | 'compare',
     giveWay?: GiveWay,
   ): Promise<Verified>;
+  /** Whether the last `verify` of the layer has found damage. */
+  isKnownDamaged(id: LayerId): Promise<boolean>;
   /** Measures a layer in any state. */
   usage(id: LayerId, signal?: AbortSignal): Promise<Usage>;
 

@@ -2,7 +2,7 @@
  * Layers on the kernel's overlayfs. A layer is a directory: the upper directory of one mount, a copy of one, or several
  * layers merged. A sealed layer is a lower directory of any number of mounts. Works on every file system that overlayfs accepts for an upper (ext4, xfs, btrfs…).
  */
-import { lstat, mkdir, readdir, rename } from 'node:fs/promises';
+import { lstat, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Clock } from '@torpor/engine';
@@ -23,7 +23,7 @@ import { compareContents, compareCount, recordContents, recordedContents } from 
 import { areSyncable, readFewEntries, sizesAtTop, syncEntries } from './few-entries.ts';
 import { canReflink, copyFiles, removeByProgram, syncFileSystem } from './file-programs.ts';
 import { readContents } from './layer-contents.ts';
-import { CONTENTS, FILES, filesPath, layerOf, layerPath, WORK } from './layer-directory.ts';
+import { CONTENTS, DAMAGED, FILES, filesPath, layerOf, layerPath, WORK } from './layer-directory.ts';
 import { conflict, corrupt, mapReadErrors, mapWriteErrors, type Place, unreadable } from './layer-failure.ts';
 import { type LayerId, makeLayerId } from './layer-id.ts';
 import { sealedUsageOf, usageOf } from './layer-usage.ts';
@@ -206,13 +206,26 @@ class OverlayLayers implements Layers {
         await mapWriteErrors(place, () => recordContents(path, seal, found.lines));
       return { entries: found.lines.length, digested: found.digested, isFirst: recorded === undefined };
     };
-    const judge = () =>
-      this.#unreadableWhenRootIsMissing(this.#place(id), verify).catch(async (thrown: unknown) => {
+    const mark = join(this.#pathOf(id), DAMAGED);
+    const judge = async () => {
+      try {
+        const verified = await this.#unreadableWhenRootIsMissing(this.#place(id), verify);
+        await rm(mark, { force: true });
+        return verified;
+      } catch (thrown) {
         // A layer that is removed while it is read looks damaged. In that case `inspect` throws `checkpoint_missing`.
         await this.inspect(id);
+        // Without the mark, others may go on to use the layer.
+        if (thrown instanceof TorporError && thrown.code === 'checkpoint_corrupt')
+          await writeFile(mark, '').catch(() => {});
         throw thrown;
-      });
+      }
+    };
     return this.#verifications.run(id, judge, signal);
+  }
+
+  isKnownDamaged(id: LayerId): Promise<boolean> {
+    return exists(join(this.#pathOf(id), DAMAGED));
   }
 
   usage(id: LayerId, signal?: AbortSignal): Promise<Usage> {

@@ -99,22 +99,26 @@ export async function captureInstance(
   }
   // The files are measured while the memory is written, and copied only after that: the sentry writes dirty files back
   // before it writes its memory.
-  const [image, why, known] = await allDone(
-    writeMemory(ctx, record, staging, signal),
-    whyStaysCold(ctx, record, signal),
-    readKnownLayers(ctx, record.pages),
-  );
-  const target: PageTarget = { own: await ctx.layers.create(), known };
-  const [pages, { layers, warmth }] = await allDone(
-    packMemory(ctx, image, target, staging, signal),
-    keepFiles(ctx, instance, record, staging, { why, pages: layersOf(target) }, signal),
-  ).catch(async (thrown: unknown) => {
-    await allDone(ctx.images.evict(staging.checkpointId), ctx.layers.remove(target.own));
+  const own = await ctx.layers.create();
+  try {
+    const [image, why, known] = await allDone(
+      writeMemory(ctx, record, staging, signal),
+      whyStaysCold(ctx, record, signal),
+      readKnownLayers(ctx, record.pages),
+    );
+    const target: PageTarget = { own, known };
+    const [pages, { layers, warmth }] = await allDone(
+      packMemory(ctx, image, target, staging, signal),
+      keepFiles(ctx, instance, record, staging, { why, pages: layersOf(target) }, signal),
+    );
+    if (why === null) cutOff(ctx, record);
+    const captured = describeCapture(ctx, record, layers, staging.checkpointId, pages);
+    return { record, captured, warmth };
+  } catch (thrown) {
+    // What cannot be removed now is removed with the checkpoint, or when the next server starts.
+    await Promise.allSettled([ctx.images.evict(staging.checkpointId), ctx.layers.remove(own)]);
     throw thrown;
-  });
-  if (why === null) cutOff(ctx, record);
-  const captured = describeCapture(ctx, record, layers, staging.checkpointId, pages);
-  return { record, captured, warmth };
+  }
 }
 
 /** A capture of files alone claims no page layers. */

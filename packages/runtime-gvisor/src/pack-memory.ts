@@ -1,7 +1,6 @@
 /** Packs the memory of a checkpoint: into its content directory, and into a page layer of its own. */
 import { join } from 'node:path';
 import type { LayerReference, Staging } from '@torpor/engine';
-import { allDone } from '@torpor/host';
 import type { LayerId } from '@torpor/layers';
 import { MEMORY } from './checkpoint-needs.ts';
 import type { WrittenImage } from './image/images.ts';
@@ -23,18 +22,24 @@ export async function readKnownLayers(
   { layers }: PackingContext,
   below: readonly LayerReference[],
 ): Promise<KnownLayers> {
-  const looks = await Promise.allSettled(below.map(({ id, nonce }) => layers.inspect(id, nonce)));
-  // A layer that is missing or has changed must not get another user.
-  const references = below.filter((_, index) => looks[index]?.status === 'fulfilled');
+  // A layer that is missing, has changed or is known to be damaged must not get another user.
+  const looks = await Promise.allSettled(
+    below.map(async ({ id, nonce }) => {
+      await layers.inspect(id, nonce);
+      return layers.isKnownDamaged(id);
+    }),
+  );
+  const references = below.filter((_, index) => {
+    const look = looks[index];
+    return look?.status === 'fulfilled' && !look.value;
+  });
   const digests = await Promise.all(references.map(({ id }) => readDigests(layers.path(id))));
-  return { references, pages: new KnownPages(digests) };
+  return { references, pages: await KnownPages.of(digests) };
 }
-
-const NOTHING_KNOWN = new KnownPages([]);
 
 /** Where the pages of an image go, and where they may be already. */
 export interface PageTarget {
-  /** An open layer that the checkpoint claims. It is removed when it is not needed. */
+  /** An open layer that the checkpoint claims. The caller removes it after a failure. */
   readonly own: LayerId;
   readonly known: KnownLayers;
 }
@@ -53,21 +58,13 @@ export async function packMemory(
   signal: AbortSignal,
 ): Promise<LayerReference[]> {
   const directory = join(path, MEMORY);
-  try {
-    if (memoryForm === 'whole') {
-      await images.pack(image, directory, null, signal);
-      await layers.remove(own);
-      return [];
-    }
-    const pages = { own: layers.path(own), known: memoryForm === 'own pages' ? NOTHING_KNOWN : known.pages };
-    const used = await images.pack(image, directory, pages, signal);
-    const { nonce } = await layers.seal(own, signal, { recordsSizes: true });
-    return [
-      { id: own, nonce, owner: checkpointId },
-      ...used.flatMap((index) => known.references[index] ?? []),
-    ];
-  } catch (thrown) {
-    await allDone(images.evict(checkpointId), layers.remove(own));
-    throw thrown;
+  if (memoryForm === 'whole') {
+    await images.pack(image, directory, null, signal);
+    await layers.remove(own);
+    return [];
   }
+  const pages = { own: layers.path(own), known: known.pages };
+  const used = await images.pack(image, directory, pages, signal);
+  const { nonce } = await layers.seal(own, signal, { recordsSizes: true });
+  return [{ id: own, nonce, owner: checkpointId }, ...used.flatMap((index) => known.references[index] ?? [])];
 }

@@ -1,12 +1,22 @@
 /** Checkpoints of real sandboxes that share the pages of their memory. */
-import { stat } from 'node:fs/promises';
+import { open, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Instance, LayerReference, MemoryForm, SealedCheckpoint } from '@torpor/engine';
 import { nextOf, paused, sealing, startFrom, unhurried } from '@torpor/engine/testing';
 import { DEFAULT_RUNTIME_SETTINGS } from '@torpor/runtime-shared';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type GvisorWorld, makeGvisorWorld, whyNoGvisor } from '../testing/gvisor-world.ts';
+import { pageLayersOf } from '../testing/page-layers.ts';
 import { needsOf } from './checkpoint-needs.ts';
+
+/** Without a change of size or time. */
+async function alterByte(path: string): Promise<void> {
+  const file = await open(path, 'r+');
+  const byte = Buffer.alloc(1);
+  await file.read(byte, 0, 1, 50);
+  await file.write(Buffer.from([(byte[0] ?? 0) ^ 1]), 0, 1, 50);
+  await file.close();
+}
 
 const why = await whyNoGvisor();
 
@@ -90,24 +100,26 @@ describe.skipIf(why !== null)('the memory of a gVisor checkpoint', () => {
       if (!idsOf(pagesOf(await world.sharedTemplate())).includes(id)) expect(left).not.toContain(id);
   }, 60_000);
 
-  it('stores pages again whose layer was damaged meanwhile', async () => {
-    const first = await world.started();
-    const counted = await counts(first);
-    const asleep = await paused(world, first, 'memory');
-    const second = await woken(first, asleep);
-    await world.memoryDamages?.['own pages truncated']?.(asleep);
-    const again = await paused(world, second, 'memory');
-    expect(idsOf(pagesOf(again))).not.toContain(pagesOf(asleep)[0]?.id);
-    expect(await world.program.counter?.(await woken(second, again))).toBe(counted);
-  }, 60_000);
-
-  it('refers to no earlier pages when the engine asks for that', async () => {
-    const first = await world.started();
-    const counted = await counts(first);
-    const asleep = await captured(first, 'own pages');
-    expect(pagesOf(asleep)).toMatchObject([{ owner: asleep.id }]);
-    expect(await world.program.counter?.(await woken(first, asleep))).toBe(counted);
-  }, 60_000);
+  it.each([
+    ['is too short', (pages: string) => truncate(pages, 100)],
+    ['was found damaged by a verification', (pages: string) => alterByte(pages)],
+  ])(
+    'stores pages again whose layer %s meanwhile',
+    async (_, damage) => {
+      const first = await world.started();
+      const counted = await counts(first);
+      const asleep = await paused(world, first, 'memory');
+      await world.store.verify(asleep.id);
+      const second = await woken(first, asleep);
+      const [own = ''] = await pageLayersOf(asleep);
+      await damage(join(own, 'pages.zst'));
+      await expect(world.store.verify(asleep.id)).rejects.toMatchObject({ code: 'checkpoint_corrupt' });
+      const again = await paused(world, second, 'memory');
+      expect(idsOf(pagesOf(again))).not.toContain(pagesOf(asleep)[0]?.id);
+      expect(await world.program.counter?.(await woken(second, again))).toBe(counted);
+    },
+    60_000,
+  );
 
   it('has all pages in its content while a server of an earlier version may start it', async () => {
     const first = await world.started();

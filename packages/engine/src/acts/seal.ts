@@ -10,7 +10,7 @@
  */
 import { type CheckpointId, type Loss, type SandboxId, type Skipped, TorporError } from '@torpor/protocol';
 import { findCheckpoint, markSealed, nameCheckpoint, type SealResult } from '../checkpoints/checkpoint.ts';
-import { memoryFormFor } from '../checkpoints/memory-form.ts';
+import { stageCheckpoint } from '../checkpoints/stage.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { deleteActivity } from '../idleness.ts';
 import { jobsAtSeal } from '../jobs/follow.ts';
@@ -193,10 +193,9 @@ async function captureAndSeal(
   const call = <T>(ms: number, what: string, work: (callSignal: AbortSignal) => Promise<T>) =>
     withTimeout(ctx.clock, ms, what, work, handle.signal);
   handle.trace.enter('capture');
-  const staging = await call(callMs, 'Staging the checkpoint', async (callSignal) => ({
-    ...(await ctx.store.stage(checkpointId, callSignal)),
-    memoryForm: await memoryFormFor(ctx, sandbox.baseId),
-  }));
+  const staging = await call(callMs, 'Staging the checkpoint', (callSignal) =>
+    stageCheckpoint(ctx, checkpointId, callSignal),
+  );
   const captured = await call(mode === 'memory' ? captureMs : callMs, 'Capturing', (callSignal) =>
     runtime.capture(instance, mode, staging, callSignal),
   ).catch((thrown: unknown) => {

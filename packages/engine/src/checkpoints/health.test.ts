@@ -1,5 +1,5 @@
 import { type CheckpointId, type SandboxId, TorporError } from '@torpor/protocol';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ProviderRuntime } from '../../testing/provider-runtime.ts';
 import { settle } from '../../testing/settle.ts';
 import { makeWorld, type World } from '../../testing/world.ts';
@@ -124,20 +124,6 @@ describe('an inspection of the checkpoints', () => {
     });
     world.store.mend(checkpointId);
     expect(await engine.verify('org', checkpointId)).toMatchObject({ health: 'ok', faults: [] });
-  });
-
-  it('keeps the pages of damaged memory out of the checkpoints that follow', async () => {
-    const capture = vi.spyOn(world.runtime, 'capture');
-    const { id, checkpointId } = await paused();
-    await engine.resume(caller, id);
-    // Found while the sandbox runs with the pages of that checkpoint: its own memory is well.
-    world.store.damage(checkpointId, 'altered', MEMORY);
-    await engine.verify('org', checkpointId);
-    await engine.pause(caller, id);
-    await engine.resume(caller, id);
-    await engine.pause(caller, id);
-    const forms = capture.mock.calls.map(([, , staging]) => staging.memoryForm);
-    expect(forms).toEqual(['shared pages', 'own pages', 'shared pages']);
   });
 
   it('rests nine times as long as it works when it runs in the background', async () => {

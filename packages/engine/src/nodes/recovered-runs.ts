@@ -7,7 +7,7 @@
 import type { CheckpointId, SandboxId } from '@torpor/protocol';
 import { sealInStore } from '../acts/seal.ts';
 import { insertWriting, markDeleted, markSealed, type SealResult } from '../checkpoints/checkpoint.ts';
-import { memoryFormFor } from '../checkpoints/memory-form.ts';
+import { stageCheckpoint } from '../checkpoints/stage.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { recordEvent } from '../ledger/transition.ts';
 import type { Queryable, Transaction } from '../ports/database.ts';
@@ -82,10 +82,7 @@ async function keepRun(ctx: Context, run: FencedRun): Promise<void> {
   if (found.is === 'gone' && !found.files) return forgetRun(ctx, run);
   const id = await insertRow(ctx, sandbox, run);
   const staged = await withTimeout(ctx.clock, ctx.settings.callMs, 'Keeping a run', async (signal) => {
-    const staging = {
-      ...(await ctx.store.stage(id, signal)),
-      memoryForm: await memoryFormFor(ctx, run.base_id),
-    };
+    const staging = await stageCheckpoint(ctx, id, signal);
     const capturing =
       found.is === 'gone'
         ? runtime.recoverFiles(instance, staging, signal)

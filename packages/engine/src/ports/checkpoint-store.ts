@@ -101,14 +101,17 @@ export interface Staging {
 }
 
 /**
- * How a runtime that keeps pages of memory in layers seals memory. `shared pages`: refers to page layers of earlier checkpoints.
- * `own pages`: brings all page layers itself. `whole`: has everything in the content, as earlier versions read it.
+ * How a runtime that keeps pages of memory in layers seals memory. `shared pages`: in page layers, also those of earlier
+ * checkpoints. `whole`: all in the content, as earlier versions read it.
  */
-export type MemoryForm = 'shared pages' | 'own pages' | 'whole';
+export type MemoryForm = 'shared pages' | 'whole';
 
 export interface StoredSeal {
   readonly manifest: Manifest;
-  /** The size of the content on disk: allocated blocks, with each file counted once however many hard links it has. */
+  /**
+   * The size of the content on disk, and of the page layers that this checkpoint brings: allocated blocks, with each file
+   * counted once however many hard links it has.
+   */
   readonly bytes: number;
 }
 
@@ -134,12 +137,14 @@ export interface StoredCheckpoint {
 }
 
 /**
- * Selects entries of the content by the first component of their paths. `except` includes the layers, because layers are
- * files; `only` leaves them out.
+ * Selects entries of the content by the first component of their paths. `except` includes the layers of files, and `only`
+ * leaves them out. Page layers go with the memory: they are selected when the content of the memory is.
  */
 export interface ContentSelection {
   readonly how: 'only' | 'except';
   readonly names: readonly string[];
+  /** The content directory alone, without any layers. */
+  readonly layers?: 'none';
 }
 
 /** Without a selection every entry is selected. */
@@ -157,6 +162,7 @@ export function selectsLayersOf(
   { name, top }: ContentPart,
   selection: ContentSelection | undefined,
 ): boolean {
+  if (selection?.layers === 'none') return false;
   if (name === 'layers') return selection?.how !== 'only';
   return top.some((entry) => isSelected(entry, selection));
 }
@@ -195,7 +201,7 @@ export interface CheckpointStore {
    */
   inspect(id: CheckpointId, signal?: AbortSignal, selection?: ContentSelection): Promise<Manifest>;
   /**
-   * Slow: `inspect`, then reads the selected content and the layers that this checkpoint owns. The first run that reads an
+   * Slow: `inspect`, then reads the selected content, the layers of files that this checkpoint owns, and its page layers. The first run that reads an
    * entry records its digest; each later run compares with it. A change of content before the first run is not noticed.
    * With `giveWay` it gives way while it reads.
    */

@@ -10,7 +10,7 @@ import {
   SHARED_ORG,
   toSealedCheckpoint,
 } from '../checkpoints/checkpoint.ts';
-import { memoryFormFor } from '../checkpoints/memory-form.ts';
+import { stageCheckpoint } from '../checkpoints/stage.ts';
 import type { Context } from '../context.ts';
 import type { Transaction } from '../ports/database.ts';
 import type { Runtime, SealedCheckpoint, TemplateSpec } from '../ports/runtime.ts';
@@ -104,10 +104,7 @@ async function prepareBuiltIn(
     ctx.settings.templateMs,
     `Preparing template "${spec.name}"`,
     async (signal) => {
-      const staging = {
-        ...(await ctx.store.stage(id, signal)),
-        memoryForm: await memoryFormFor(ctx, null),
-      };
+      const staging = await stageCheckpoint(ctx, id, signal);
       const captured = await runtime.prepareTemplate(spec, staging, signal);
       return sealInStore(ctx, staging, captured, { id: null, baseId: null, runtime: runtime.name }, signal);
     },

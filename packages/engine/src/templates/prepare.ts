@@ -17,7 +17,7 @@ import {
   type SealResult,
 } from '../checkpoints/checkpoint.ts';
 import { removeBytes } from '../checkpoints/deletion.ts';
-import { memoryFormFor } from '../checkpoints/memory-form.ts';
+import { stageCheckpoint } from '../checkpoints/stage.ts';
 import { type Context, runtimeOf } from '../context.ts';
 import { refusalForDiskSpace } from '../disk/disk-space.ts';
 import type { Caller } from '../operations/operations.ts';
@@ -147,10 +147,7 @@ async function make(
       async (signal) => {
         const { root, definition } = await resolve(template.definition, request, progress, signal);
         const { services, env, user, workdir, resources } = definition;
-        const staging = {
-          ...(await ctx.store.stage(id, signal)),
-          memoryForm: await memoryFormFor(ctx, null),
-        };
+        const staging = await stageCheckpoint(ctx, id, signal);
         const spec = { name, root, services, env, user, workdir, resources, progress };
         preparing = runtime.prepareTemplate(spec, staging, signal);
         const captured = await preparing;

@@ -36,7 +36,7 @@ const pack = async (n: number, image: WrittenImage, stop = signal) => {
   const { directory, layers } = packedOf(n);
   const [own = ''] = layers;
   await mkdir(own, { recursive: true });
-  await images.pack(image, directory, { own, known: new KnownPages([]) }, stop);
+  await images.pack(image, directory, { own, known: await KnownPages.of([]) }, stop);
 };
 const cached = () => readdir(join(top, 'cache'));
 const onDisk = () => readdir(join(top, 'disk'));

@@ -53,7 +53,7 @@ async function writeRaw(content: Buffer, directory = raw): Promise<void> {
 async function pack(name = 'first', below: readonly string[] = [], directory = raw): Promise<PackedImage> {
   const [packed, own] = [join(top, name), join(top, `${name}-pages`)];
   await Promise.all([mkdir(packed), mkdir(own)]);
-  const known = new KnownPages(await Promise.all(below.map(readDigests)));
+  const known = await KnownPages.of(await Promise.all(below.map(readDigests)));
   const used = await packImage(directory, packed, { own, known }, signal);
   return { directory: packed, layers: [own, ...used.flatMap((index) => below[index] ?? [])] };
 }
@@ -238,7 +238,7 @@ describe('a packed memory image', () => {
     const [packed, own] = [join(top, 'packed'), join(top, 'pages')];
     await Promise.all([mkdir(packed), mkdir(own)]);
     await expect(
-      packImage(raw, packed, { own, known: new KnownPages([]) }, AbortSignal.abort()),
+      packImage(raw, packed, { own, known: await KnownPages.of([]) }, AbortSignal.abort()),
     ).rejects.toThrow();
     expect(await readdir(packed)).not.toContain('pieces.json');
   });

@@ -36,6 +36,11 @@ export interface PageDirectories {
   readonly known: KnownPages;
 }
 
+/** In one pass: there may be a hundred thousand. */
+function areRuns(value: unknown): boolean {
+  return Array.isArray(value) && value.every((number) => Number.isSafeInteger(number) && number >= 0);
+}
+
 const indexSchema = z.object({
   version: z.literal(1),
   pieceBytes: z.number(),
@@ -53,7 +58,7 @@ const indexSchema = z.object({
     .object({
       bytes: z.number(),
       /** `layer`, `first` and `count` of each run, one after the other: objects would take three times the room. */
-      runs: z.array(z.number().int().nonnegative()),
+      runs: z.custom<readonly number[]>(areRuns),
     })
     .exactOptional(),
 });
@@ -84,7 +89,7 @@ export async function packImage(
   const path = join(raw, PAGES_FILE);
   const { size: bytes } = await stat(path);
   const digests = await digestPages(path, bytes, signal);
-  const plan = planPages(digests, pages.known);
+  const plan = await planPages(digests, pages.known);
   const runs = plan.runs.flatMap(({ layer, first, count }) => [layer, first, count]);
   await allDone(
     mapWriteErrors(directory, () => packFiles(raw, directory, { bytes, runs }, signal)),

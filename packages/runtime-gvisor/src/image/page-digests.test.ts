@@ -44,8 +44,13 @@ describe('the digests of pages', () => {
     expect(await digestPages(path, PAGE_BYTES, signal)).toHaveLength(DIGEST_BYTES);
   });
 
-  it('stop when the caller aborts', async () => {
-    await writeFile(path, randomBytes(PAGE_BYTES));
+  it('stop when the caller aborts, also in the middle', async () => {
+    await writeFile(path, '');
+    await truncate(path, 2 ** 31);
+    const stopped = new AbortController();
+    const digesting = digestPages(path, 2 ** 31, stopped.signal);
+    setImmediate(() => stopped.abort(new Error('enough')));
+    await expect(digesting).rejects.toThrow('enough');
     await expect(digestPages(path, PAGE_BYTES, AbortSignal.abort(new Error('enough')))).rejects.toThrow(
       'enough',
     );

@@ -72,11 +72,11 @@ class DigestThread {
     const id = ++this.#lastId;
     const ended = Promise.withResolvers<void>();
     this.#waiting.set(id, { ended, add });
-    this.#worker ??= this.#start();
-    // Only a thread with work keeps this process alive.
-    this.#worker.ref();
-    this.#worker.postMessage({ ...order, id });
     try {
+      this.#worker ??= this.#start();
+      // Only a thread with work keeps this process alive.
+      this.#worker.ref();
+      this.#worker.postMessage({ ...order, id });
       await ended.promise;
     } finally {
       this.#waiting.delete(id);
@@ -93,7 +93,9 @@ class DigestThread {
       else waiting?.ended.reject(answer.error);
     });
     const fail = (cause?: unknown) => {
-      if (this.#worker === worker) this.#worker = undefined;
+      // After an error the thread also exits. Orders of the next thread are not affected.
+      if (this.#worker !== worker) return;
+      this.#worker = undefined;
       const ended = new TorporError('internal', 'A thread that digests memory has ended.', { cause });
       for (const waiting of this.#waiting.values()) waiting.ended.reject(ended);
     };

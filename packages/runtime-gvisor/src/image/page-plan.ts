@@ -1,10 +1,12 @@
 /**
  * Decides which pages of a memory image a checkpoint stores itself, and which it takes from the page layers of earlier
- * checkpoints. Pure: works on digests alone.
+ * checkpoints. Works on digests alone.
  *
  * Between two pauses most pages of a sandbox stay the same, and many equal those of the template. But they move: the files that
  * runsc writes have no fixed place for a page. So pages are found by their digests.
  */
+import { randomInt } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 export const PAGE_BYTES = 4096;
 /** Of the SHA-256 of a page. A guest that found two pages with equal digests could only damage its own memory. */
@@ -34,12 +36,13 @@ export interface PagePlan {
 }
 
 /** `image` has the digests of all its pages, one after the other. */
-export function planPages(image: Buffer, known: KnownPages): PagePlan {
-  const found = findPages(image, known);
+export async function planPages(image: Buffer, known: KnownPages): Promise<PagePlan> {
+  const found = await findPages(image, known);
   const layers = layersToKeep(found, known);
   const own: number[] = [];
   const runs: { layer: number; first: number; count: number }[] = [];
   for (const [page, at] of found.entries()) {
+    if (isRestDue(page)) await nextTurn();
     const layer = layers.indexOf(known.layerOf(at)) + 1;
     const first = layer === 0 ? own.push(page) - 1 : known.pageInLayer(at);
     const last = runs.at(-1);
@@ -54,9 +57,10 @@ function pagesIn(digests: Buffer): number {
 }
 
 /** For each page of the image its number among all known pages, or -1. */
-function findPages(image: Buffer, known: KnownPages): Int32Array {
+async function findPages(image: Buffer, known: KnownPages): Promise<Int32Array> {
   const found = new Int32Array(pagesIn(image));
   for (let page = 0, last = -1; page < found.length; page++) {
+    if (isRestDue(page)) await nextTurn();
     // Equal pages (zeros above all) are in several places. Long runs make the plan short, and a wake quick.
     last = last >= 0 && known.continues(last, image, page) ? last + 1 : known.find(image, page);
     found[page] = last;
@@ -86,11 +90,11 @@ export class KnownPages {
   /** The number of the first page of each layer. */
   readonly #first: readonly number[];
   readonly #digests: Buffer;
-  /** Numbers of pages, each plus one. Digests are evenly distributed, so their first bytes say where to look. */
+  /** Numbers of pages, each plus one. */
   readonly #table: Int32Array;
+  readonly #shift: number;
 
-  /** For each layer the digests of its pages, one after the other. The newest layer is the first. */
-  constructor(layers: readonly Buffer[]) {
+  private constructor(layers: readonly Buffer[]) {
     this.pages = layers.map(pagesIn);
     let total = 0;
     this.#first = this.pages.map((pages) => {
@@ -98,10 +102,22 @@ export class KnownPages {
       return total - pages;
     });
     this.#digests = Buffer.concat(layers);
-    this.#table = new Int32Array(2 ** Math.ceil(Math.log2(2 * total + 2)));
+    const bits = Math.max(4, Math.ceil(Math.log2(2 * total + 2)));
+    this.#table = new Int32Array(2 ** bits);
+    this.#shift = 32 - bits;
+  }
+
+  /** For each layer the digests of its pages, one after the other. The newest layer is the first. */
+  static async of(layers: readonly Buffer[]): Promise<KnownPages> {
+    const known = new KnownPages(layers);
     // The oldest layer first: it is usually the largest, and where several layers have a page, the first one is found.
-    for (const [layer, first] of [...this.#first.entries()].reverse())
-      for (let page = 0; page < (this.pages[layer] ?? 0); page++) this.#add(first + page);
+    for (const [layer, first] of [...known.#first.entries()].reverse()) {
+      for (let page = 0; page < (known.pages[layer] ?? 0); page++) {
+        if (isRestDue(page)) await nextTurn();
+        known.#add(first + page);
+      }
+    }
+    return known;
   }
 
   find(digests: Buffer, page: number): number {
@@ -131,7 +147,10 @@ export class KnownPages {
   /** The slot that has the page, or the free one where it belongs. */
   #slotOf(digests: Buffer, page: number): number {
     const mask = this.#table.length - 1;
-    for (let slot = digests.readUInt32LE(page * DIGEST_BYTES) & mask; ; slot = (slot + 1) & mask) {
+    const from = page * DIGEST_BYTES;
+    const mixed =
+      Math.imul(digests.readInt32LE(from), KEYS[0]) ^ Math.imul(digests.readInt32LE(from + 4), KEYS[1]);
+    for (let slot = mixed >>> this.#shift; ; slot = (slot + 1) & mask) {
       const at = (this.#table[slot] ?? 0) - 1;
       if (at < 0 || this.#isEqual(at, digests, page)) return slot;
     }
@@ -141,4 +160,15 @@ export class KnownPages {
     const [from, other] = [at * DIGEST_BYTES, page * DIGEST_BYTES];
     return this.#digests.compare(digests, other, other + DIGEST_BYTES, from, from + DIGEST_BYTES) === 0;
   }
+}
+
+/** A guest knows the digests of its pages. It must not be able to choose pages that all belong into one place of the table. */
+const KEYS = [randomInt(2 ** 32) | 1, randomInt(2 ** 32) | 1] as const;
+
+/** About a millisecond of work. */
+const PAGES_WITHOUT_REST = 8_192;
+
+/** Whether this process should do something else now. */
+function isRestDue(page: number): boolean {
+  return page > 0 && page % PAGES_WITHOUT_REST === 0;
 }
