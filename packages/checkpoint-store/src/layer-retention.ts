@@ -1,4 +1,5 @@
 /** Decides which layers of a checkpoint store are kept and which are removed: see `LayerStore` of @torpor/layers. */
+import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import type {
   LayerClaim,
@@ -11,6 +12,9 @@ import type {
 } from '@torpor/layers';
 import type { CheckpointId } from '@torpor/protocol';
 import { mapWriteErrors } from './storage-error.ts';
+
+const IN_USE_TRIES = 10;
+const IN_USE_RETRY_MS = 20;
 
 interface LayerRetentionDependencies {
   readonly layers: Layers;
@@ -105,7 +109,7 @@ export class LayerRetention implements LayerStore {
 
   async #release(layers: readonly LayerId[]): Promise<void> {
     const isNeeded = await this.#neededByCheckpoints();
-    const inUse = await this.#inUse();
+    const inUse = await this.#inUseSoon();
     // What stays because the layers in use are not known is removed by the next sweep.
     if (inUse === undefined) return;
     for (const layer of layers)
@@ -132,6 +136,15 @@ export class LayerRetention implements LayerStore {
       unclaimed ??= this.#layersOfCheckpointsWithoutClaim();
       return (await unclaimed)?.has(layer) !== false;
     };
+  }
+
+  /** The layers in use are not known for a moment while an instance begins or is removed. */
+  async #inUseSoon(): Promise<ReadonlySet<LayerId> | undefined> {
+    for (let tries = 1; ; tries++) {
+      const inUse = await this.#inUse();
+      if (inUse !== undefined || tries === IN_USE_TRIES) return inUse;
+      await delay(IN_USE_RETRY_MS);
+    }
   }
 
   async #inUse(): Promise<ReadonlySet<LayerId> | undefined> {

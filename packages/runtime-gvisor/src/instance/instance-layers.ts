@@ -25,7 +25,11 @@ export async function layersInUse(files: InstanceFiles): Promise<ReadonlySet<Lay
   const layers = new Set<LayerId>();
   for await (const instance of files.list()) {
     const record = files.read(instance);
-    if (record === undefined) return undefined;
+    if (record === undefined) {
+      // It may have been removed since it was listed.
+      if (await files.has(instance)) return undefined;
+      continue;
+    }
     for (const layer of [record.upper, record.merged, ...sharedLayers(record)])
       if (layer !== null) layers.add(layer);
   }
