@@ -1,6 +1,7 @@
 /** Decides which layers of a checkpoint store are kept and which are removed: see `LayerStore` of @torpor/layers. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
+import { Mutex } from '@torpor/host';
 import type {
   LayerClaim,
   LayerClaims,
@@ -33,7 +34,11 @@ export class LayerRetention implements LayerStore {
   readonly #claims: LayerClaims;
   readonly #layersOfCheckpointsWithoutClaim: LayerRetentionDependencies['layersOfCheckpointsWithoutClaim'];
   readonly #usageSources = new Set<LayersInUse>();
-  readonly #removals = new Set<Promise<void>>();
+  /**
+   * One removal at a time. Of two at once, each would leave a shared layer to the other: because the other's claim still counts,
+   * or because a record that is being removed still names the layer.
+   */
+  readonly #removals = new Mutex();
 
   constructor({ layers, claims, programs, layersOfCheckpointsWithoutClaim }: LayerRetentionDependencies) {
     this.layers = layers;
@@ -48,17 +53,8 @@ export class LayerRetention implements LayerStore {
     return mapWriteErrors(place, path, () => this.#claims.set(checkpoint, claim));
   }
 
-  async removalsEnded(): Promise<void> {
-    await Promise.allSettled(this.#removals);
-  }
-
-  async #removing(work: Promise<void>): Promise<void> {
-    this.#removals.add(work);
-    try {
-      await work;
-    } finally {
-      this.#removals.delete(work);
-    }
+  removalsEnded(): Promise<void> {
+    return this.#removals.run(() => {});
   }
 
   hasClaim(checkpoint: CheckpointId): boolean {
@@ -82,7 +78,7 @@ export class LayerRetention implements LayerStore {
    * directory has no record, for example during a start.
    */
   removeClaim(checkpoint: CheckpointId): Promise<void> {
-    return this.#removing(this.#removeClaim(checkpoint));
+    return this.#removals.run(() => this.#removeClaim(checkpoint));
   }
 
   async #removeClaim(checkpoint: CheckpointId): Promise<void> {
@@ -101,13 +97,13 @@ export class LayerRetention implements LayerStore {
     await this.#claims.remove(checkpoint);
   }
 
-  async release(layers: readonly LayerId[]): Promise<void> {
-    // Nearly always every layer is still claimed.
-    if (layers.every((layer) => this.#claims.isClaimed(layer))) return;
-    await this.#removing(this.#release(layers));
+  release(layers: readonly LayerId[]): Promise<void> {
+    return this.#removals.run(() => this.#release(layers));
   }
 
   async #release(layers: readonly LayerId[]): Promise<void> {
+    // Nearly always every layer is still claimed.
+    if (layers.every((layer) => this.#claims.isClaimed(layer))) return;
     const isNeeded = await this.#neededByCheckpoints();
     const inUse = await this.#inUseSoon();
     // What stays because the layers in use are not known is removed by the next sweep.

@@ -117,6 +117,15 @@ describe('the page layers of a checkpoint', () => {
     expect(await layers.isKnownDamaged(own.id)).toBe(false);
   });
 
+  it('go too when all checkpoints that use them are removed at the same time', async () => {
+    const first = await sealed();
+    const second = await sealed(first.pages);
+    await Promise.all([store.remove(first.id), store.remove(second.id)]);
+    const left: string[] = [];
+    for await (const { id } of store.layerStore.layers.list()) left.push(id);
+    expect(left).toEqual([]);
+  });
+
   it('stay as long as any checkpoint uses them, and go with the last one', async () => {
     const { layers } = store.layerStore;
     const first = await sealed();
