@@ -103,7 +103,7 @@ describe('the page layers of a checkpoint', () => {
     );
   });
 
-  it('are known to be damaged from the verification that finds it until one that finds them well', async () => {
+  it('are marked as damaged by a verification, until a later verification finds no damage', async () => {
     const { layers } = store.layerStore;
     const { id, own } = await sealed();
     await store.verify(id);

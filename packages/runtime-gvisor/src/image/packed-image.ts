@@ -1,6 +1,6 @@
 /**
  * Memory images as checkpoints keep them. The files that runsc wrote are compressed into the checkpoint, except the pages of the
- * memory: those that an earlier checkpoint has are taken from its page layer, and the others become a page layer of their own.
+ * memory. A page that an earlier checkpoint has is taken from its page layer. The other pages become a new page layer.
  *
  * ```
  * checkpoint.img.zst …  compressed in pieces

@@ -17,7 +17,7 @@ beforeEach(async () => {
 afterEach(() => rm(directory, { recursive: true }));
 
 describe('the digests of pages', () => {
-  it('are the first bytes of the SHA-256 of each page, also of a last one that is not whole', async () => {
+  it('are the first bytes of the SHA-256 of each page, also of an incomplete last page', async () => {
     const content = randomBytes(3 * 1024 * 1024 + 100);
     await writeFile(path, content);
     const digests = await digestPages(path, content.length, signal);

@@ -124,7 +124,7 @@ export class KnownPages {
     return (this.#table[this.#slotOf(digests, page)] ?? 0) - 1;
   }
 
-  /** Whether the page equals the one that follows `at` in the same layer. */
+  /** Whether the page equals the page after `at` in the same layer. */
   continues(at: number, digests: Buffer, page: number): boolean {
     const next = at + 1;
     return next < pagesIn(this.#digests) && !this.#first.includes(next) && this.#isEqual(next, digests, page);
